@@ -105,7 +105,7 @@ def image_tower_of(model: nn.Module) -> ImageTower:
     A tower other than CLIP's own transformer gets the activation ``quick_gelu`` in its shape if any module of the whole
     model is a QuickGELU. The text side counts too, because an image tower such as a ResNet has no GELU.
 
-    Raises ``UnsupportedTower`` if the tower's input is not square.
+    Raises ``UnsupportedTower`` if the tower's input is not square, or if it gives several vectors for an image.
     """
     import open_clip.transformer as open_clip_transformer  # takes seconds to import
 
@@ -135,10 +135,14 @@ def _encode_black(visual: nn.Module, side: int) -> tuple[int, set[nn.Module]]:
     hooks = [part.register_forward_hook(lambda part, *_: computing.add(part)) for part in linear]
     with torch.inference_mode():
         image = torch.zeros(1, 3, side, side, device=next(visual.parameters()).device)
-        embed_dim = _features(visual, image).shape[1]
+        features = _features(visual, image)
     for hook in hooks:
         hook.remove()
-    return embed_dim, computing
+    if features.ndim != 2:
+        raise UnsupportedTower(
+            f"this tower does not give one vector for an image: its features are {[*features.shape]}"
+        )
+    return features.shape[1], computing
 
 
 def _has_named_matrices(visual: nn.Module, computing: set[nn.Module]) -> bool:
@@ -155,6 +159,6 @@ def _has_named_matrices(visual: nn.Module, computing: set[nn.Module]) -> bool:
     own = dict(visual.named_parameters())
     linear = {f"{name}.weight": part for name, part in visual.named_modules() if isinstance(part, nn.Linear)}
     matrices = {name for name, tensor in own.items() if tensor.ndim == 2}
-    draws = any(getattr(part, "p", 0) or getattr(part, "drop_prob", 0) for part in visual.modules())
+    draws = any(getattr(part, name, 0) for part in visual.modules() for name in ("p", "drop_prob", "prob"))
     named = matrices == linear.keys() == {*matrix_names(own)} and computing == {*linear.values()}
     return named and not draws and own.keys() == visual.state_dict().keys()

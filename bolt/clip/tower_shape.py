@@ -124,6 +124,8 @@ def _block_fields(which: str, blocks: list[Any], found: dict[str, bool]) -> dict
         unsupported.append("blocks of a custom kind")
     elif any(not isinstance(scale, nn.Identity) for block in blocks for scale in (block.ls_1, block.ls_2)):
         unsupported.append("layer scale")
+    elif any(block.ln_1.bias is None for block in blocks):
+        unsupported.append("layer norms without a bias")
     if unsupported:
         raise UnsupportedTower(f"this {which} tower cannot be adapted: it has {', '.join(unsupported)}")
     mlp, activation = blocks[0].mlp, blocks[0].mlp.gelu

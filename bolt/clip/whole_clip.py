@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bolt.clip.checkpoint_reading import read_checkpoint
 from bolt.clip.huggingface import TEXT, VISION, shape_from_config, whole_from_huggingface
-from bolt.clip.input_size import Interpolation, Resize
+from bolt.clip.input_size import LARGEST_NORM, Interpolation, Resize
 from bolt.clip.lora import holds_lora
 from bolt.clip.siglip import PROBE, siglip_from_huggingface
 from bolt.clip.tensor_names import TensorMismatch, check_numbers, check_tensors
@@ -39,6 +39,25 @@ class UnknownPreprocessing(ValueError):
 
 class UnknownActivation(ValueError):
     """The activation that a file of weights was trained with is unknown, or statements about it are contradictory."""
+
+
+def model_name(architecture: str) -> str:
+    """Return the name by which open_clip builds a model, after its configuration was read from the model's own file.
+
+    open_clip keeps one configuration for each name, the last one that was read. So a user's ``ViT-B-32.json`` would
+    also change open_clip's own model of that name.
+
+    ``architecture``: a model's name, or the path of a configuration (``.json``). Raises ``ValueError`` if open_clip
+    ignores the file, because one of its parts is missing.
+    """
+    import open_clip  # takes seconds to import
+
+    own = Path(open_clip.__file__).parent / "model_configs" / f"{architecture}.json"
+    file = Path(architecture) if architecture.endswith(".json") else own
+    if file != own and (missing := {"embed_dim", "vision_cfg", "text_cfg"} - {*dict(read_json(file))}):
+        raise ValueError(f"{file} is no model configuration of open_clip: it has no {', '.join(sorted(missing))}")
+    open_clip.add_model_config(file)
+    return file.stem
 
 
 def clip_from_file(architecture: str, file: Path, quick_gelu: bool) -> nn.Module:
@@ -124,11 +143,11 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
             stated |= open_clip.get_pretrained_cfg(model, str(weights))
         elif beside.is_file():
             stated |= dict(read_json(beside)).get("preprocess_cfg") or {}
-            _check_preprocessing(stated)
+            check_preprocessing(stated)
         elif processor.is_file():
             said = dict(read_json(processor))
             stated |= _processor(said.get("image_processor", said))
-            _check_preprocessing(stated)
+            check_preprocessing(stated)
         elif listed:
             first, *others = [open_clip.get_pretrained_cfg(model, tag) for tag in listed]
             stated |= {name: value for name, value in first.items() if all(tag.get(name) == value for tag in others)}
@@ -176,14 +195,17 @@ def _processor(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check_preprocessing(stated: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for values that a backbone cannot have."""
+def check_preprocessing(stated: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for values that a backbone cannot have. ``stated`` has open_clip's names."""
+    if stated.get("resize_mode") == "longest" and stated.get("fill_color"):
+        raise ValueError(f"its fill_color is {stated['fill_color']}, and images are padded with black (0) only")
     for name, known in (("resize_mode", get_args(Resize)), ("interpolation", get_args(Interpolation))):
         if stated.get(name) and stated[name] not in known:
             raise ValueError(f"its {name} is {stated[name]!r}, and only {', '.join(known)} are possible")
     for name in ("mean", "std"):
-        if (values := stated.get(name)) and not (len(values) == 3 and all(math.isfinite(value) for value in values)):
-            raise ValueError(f"its {name} is {values}, not three numbers")
+        lowest = 0 if name == "std" else -LARGEST_NORM
+        if (values := stated.get(name)) and not (len(values) == 3 and all(lowest < x < LARGEST_NORM for x in values)):
+            raise ValueError(f"its {name} is {values}, not three numbers for pixels in [0, 1]")
 
 
 def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from bolt.class_words import check_distinct, class_words
 from bolt.clip.backbone import Backbone
 from bolt.clip.image_files import UPRIGHT, Reading, open_named
-from bolt.clip.whole_clip import clip_from_file, file_activation, preprocessing
+from bolt.clip.whole_clip import check_preprocessing, clip_from_file, file_activation, model_name, preprocessing
 from bolt.image_folders import (
     class_folders,
     dataset_folder,
@@ -69,27 +69,26 @@ def load_backbone(
             ``quick_gelu``.
         bolt.clip.whole_clip.UnknownPreprocessing: if the file beside the weights states preprocessing that no backbone
             can have.
+        ValueError: if ``architecture`` is a file without a part that open_clip needs, or if ``mean`` or ``std`` are not
+            those of pixels in [0, 1].
         bolt.clip.checkpoint_files.UnreadableCheckpoint: if a file cannot be read.
         bolt.clip.tensor_names.TensorMismatch: if a file does not hold the weights of this architecture.
         bolt.clip.tower_shape.UnsupportedTower: if the input of the image tower is not square.
     """
     import open_clip  # takes seconds to import
 
-    model_name = str(architecture)
-    if model_name.endswith(".json"):
-        open_clip.add_model_config(Path(model_name))
-        model_name = Path(model_name).stem
-    listed = open_clip.get_pretrained_cfg(model_name, str(weights)) or {}
-    how = preprocessing(open_clip.get_model_config(model_name) or {}, model_name, weights)
+    model = model_name(str(architecture))
+    listed = open_clip.get_pretrained_cfg(model, str(weights)) or {}
+    how = preprocessing(open_clip.get_model_config(model) or {}, model, weights)
     how |= {field: value for field, value in (("mean", mean), ("std", std)) if value is not None}
+    check_preprocessing(how)
     if not listed and Path(weights).exists():
         quick_gelu = file_activation(Path(weights), str(architecture), quick_gelu)
-        model = clip_from_file(model_name, Path(weights), quick_gelu)
+        clip = clip_from_file(model, Path(weights), quick_gelu)
     else:
         quick_gelu = bool(listed.get("quick_gelu")) if quick_gelu is None else quick_gelu
-        model = open_clip.create_model(model_name, pretrained=str(weights), force_quick_gelu=quick_gelu)
-    tokenizer = open_clip.get_tokenizer(model_name)
-    return Backbone.from_open_clip(model, tokenizer, name or model_name, **how).to(device)
+        clip = open_clip.create_model(model, pretrained=str(weights), force_quick_gelu=quick_gelu)
+    return Backbone.from_open_clip(clip, open_clip.get_tokenizer(model), name or model, **how).to(device)
 
 
 def load_sources(folder: str | Path, backbone: Backbone, *, leave_out: Sequence[str] = ()) -> CheckpointSources:

@@ -142,7 +142,7 @@ def _read_tower(
         tensors = from_huggingface(_aligned_copies(folder / HUGGINGFACE_WEIGHTS, device))
     else:
         tensors = _aligned_copies(folder / VISUAL, device)
-    if next(iter(tensors)).startswith("trunk."):
+    if any(name.startswith("trunk.") for name in tensors):
         if backbone is None:
             raise UnreadableModel(f"{folder} holds a tower of timm: pass the backbone that the model was adapted from")
         return replace_tensors(backbone.tower, tensors)

@@ -191,17 +191,13 @@ def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:
 
 
 def _architecture(entry: BackboneEntry) -> str:
-    """Return the name by which open_clip knows the architecture of a backbone.
+    """Return the name by which open_clip knows the architecture of a backbone. Raises ``UserError`` for a bad file."""
+    from bolt.clip.whole_clip import model_name
 
-    If a model-config file defines the architecture, open_clip is given this file first.
-    """
-    import open_clip
-
-    config = architecture_path(entry)
-    if config is None:
-        return entry.architecture
-    open_clip.add_model_config(config)
-    return config.stem
+    try:
+        return model_name(str(architecture_path(entry) or entry.architecture))
+    except (OSError, ValueError) as error:
+        raise UserError(f"backbone {entry.name} cannot be built: {error}") from None
 
 
 def _weights(entry: BackboneEntry) -> str:
@@ -242,7 +238,9 @@ def _check_sizes(entry: BackboneEntry, shape: TowerShape) -> None:
 
 
 def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> UserError:
-    """Return the error for weights that are not on this machine."""
+    """Return the error for weights that are not on this machine, or for a file that open_clip cannot load."""
+    if not entry.weights.is_fetched:
+        return UserError(f"backbone {entry.name} cannot be built from {entry.architecture}: {reason}")
     name, code = entry.weights.pretrained, f"import open_clip; open_clip.create_model('{architecture}', pretrained='"
     fetch = f"{code}{name}')"
     if entry.weights.hub:

@@ -31,6 +31,9 @@ from orchestrator.util.errors import UserError, unknown_name
 QUICK = "-quickgelu"
 """Suffix of open_clip's names for models with QuickGELU. A catalog entry has the field ``quick_gelu`` instead."""
 
+_NO_CONFIG = (KeyError, TypeError, ValueError, RuntimeError, AssertionError)
+"""Errors of open_clip for a configuration that it cannot build."""
+
 _DRAWS = frozenset({"uniform_", "normal_", "erfinv_", "mul_", "add_", "clamp_", "zero_", "fill_", "copy_"})
 
 _SMALL_VISION = {"image_size": 8, "patch_size": 8, "width": 8, "head_width": 8, "layers": 1}
@@ -188,7 +191,7 @@ def meta_tower(config: dict[str, Any], name: str) -> ImageTower:
             return image_tower_of(model)
     except UnsupportedTower as error:
         raise UserError(f"{name}: {error}") from None
-    except (KeyError, TypeError, ValueError, RuntimeError, AssertionError) as error:
+    except _NO_CONFIG as error:
         raise UserError(f"{name} is not a model configuration of open_clip: {error!r}") from None
 
 
@@ -222,16 +225,21 @@ def gflops_per_image(tower: ImageTower) -> float:
 
 
 def trainable_text(config: dict[str, Any]) -> bool:
-    """Return whether methods can backpropagate through the text tower of an open_clip model configuration."""
-    text = dict(config.get("text_cfg") or {})
-    if text.get("hf_model_name"):
-        return False
+    """Return whether methods can backpropagate through the text tower of an open_clip model configuration.
+
+    Raises ``UserError`` for a text tower that open_clip cannot build.
+    """
     try:
+        text = dict(config["text_cfg"])
+        if text.get("hf_model_name"):
+            return False
         with torch.device("meta"):
             model = open_clip.CustomTextCLIP(config["embed_dim"], _SMALL_VISION, text, bool(config.get("quick_gelu")))
             text_shape_from_open_clip(model.text)
     except UnsupportedTower:
         return False
+    except _NO_CONFIG as error:
+        raise UserError(f"its text_cfg is none that open_clip can build: {error!r}") from None
     return True
 
 

@@ -102,7 +102,12 @@ def test_adapters_sit_on_all_parts_of_each_block(backbone: Backbone) -> None:
 
 @pytest.mark.parametrize(
     ("family", "changes"),
-    [("eva02", {"qkv_fused": True}), ("siglip", {"proj_drop_rate": 0.1}), ("siglip", {"drop_path_rate": 0.1})],
+    [
+        ("eva02", {"qkv_fused": True}),
+        ("siglip", {"proj_drop_rate": 0.1}),
+        ("siglip", {"drop_path_rate": 0.1}),
+        ("siglip", {"patch_drop_rate": 0.5}),
+    ],
 )
 def test_a_tower_that_passes_a_matrix_by_or_draws_is_frozen(family: str, changes: dict[str, Any]) -> None:
     """EVA-02 with fused query-key-value reads the weight without calling the module: a LoRA would train nothing."""
@@ -135,6 +140,18 @@ def test_a_model_is_saved_in_open_clips_own_names(form: Any, backbone: Backbone,
     with torch.no_grad():
         features = theirs.encode_image(backbone.normalise(some_pixels()))
     assert torch.equal(features, backbone.encode_images(some_pixels(), adapted.tower))
+
+
+def test_a_tower_with_a_projection_behind_the_trunk_is_read_back(tmp_path: Path) -> None:
+    """Its tensor comes first in the file, so the tower was taken for CLIP's own, and ``load_model`` failed."""
+    model = random_model("siglip")
+    model.visual.head.add_module("proj", nn.Linear(16, 16, bias=False))
+    backbone = Backbone.from_open_clip(model, tokenize, "projected")
+    adapted = METHODS["bolt"].adapt(make_task(backbone), METHODS["bolt"].configure(METHODS["bolt"].test_settings))
+    Model.from_adapted(backbone, adapted, ["a", "b", "c"]).save(tmp_path / "model", form="state_dict")
+    found = load_model(tmp_path / "model", backbone)
+    features = (backbone.encode_images(some_pixels(), tower) for tower in (found.tower, adapted.tower))
+    assert torch.equal(*features)
 
 
 def test_a_fine_tuned_checkpoint_is_a_source(backbone: Backbone) -> None:

@@ -97,6 +97,7 @@ def test_load_open_clip_lists_what_does_not_fit() -> None:
         ({"no_ln_pre": True}, "layer norm before"),
         ({"act_kwargs": {"approximate": "tanh"}}, "activation"),
         ({"block_type": "custom"}, "custom"),
+        ({"norm_kwargs": {"bias": False}}, "layer norms without a bias"),
     ],
 )
 def test_other_architectures_are_refused(vision: dict[str, Any], complaint: str) -> None:

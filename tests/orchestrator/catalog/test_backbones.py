@@ -13,6 +13,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
+import bolt
 from bolt.clip.huggingface import config_from_shape
 from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.catalog import BackboneEntry, load_catalog
@@ -177,11 +178,72 @@ def test_the_preprocessing_in_the_file_of_transformers_5_is_read(tmp_path: Path)
     assert backbone_entry(**beside, quick_gelu=False).mean is None
 
 
-@pytest.mark.parametrize("wrong", [{"interpolation": "random"}, {"resize_mode": "stretch"}, {"mean": [0.5]}])
+WRONG: list[dict[str, Any]] = [
+    {"interpolation": "random"},
+    {"resize_mode": "stretch"},
+    {"mean": [0.5]},
+    {"mean": [123.7, 116.3, 103.5]},
+    {"std": [0.0, 0.0, 0.0]},
+    {"fill_color": 127, "resize_mode": "longest"},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_open_clips_preprocessing_that_is_none_was_a_traceback(wrong: dict[str, Any], tmp_path: Path) -> None:
     beside = _beside(tmp_path / "ours", "open_clip_config.json", {"model_cfg": {}, "preprocess_cfg": wrong})
     with pytest.raises(UserError, match=rf"open_clip_config\.json cannot be used: its {next(iter(wrong))} is"):
         backbone_entry(**beside)
+
+
+def test_a_mean_for_pixels_to_255_is_refused_in_python() -> None:
+    """Every image looked black, and had a label."""
+    with pytest.raises(ValueError, match=r"mean is \[123, 116, 103\], not three numbers for pixels in \[0, 1\]"):
+        bolt.load_backbone(CONFIG, WEIGHTS, quick_gelu=False, mean=[123, 116, 103])
+
+
+def test_an_own_configuration_leaves_open_clips_model_of_that_name_alone(tmp_path: Path) -> None:
+    """In the same program, the model of open_clip got the heads of the user's file, without a word."""
+    own = open_clip.get_model_config("ViT-S-32-alt")
+    torch.save(open_clip.create_model("ViT-S-32-alt").state_dict(), tmp_path / "weights.pt")
+    theirs = backbone_entry("ViT-S-32-alt", file=tmp_path / "weights.pt", name="theirs", quick_gelu=False)
+    own["vision_cfg"]["head_width"] = 32
+    (tmp_path / "ViT-S-32-alt.json").write_text(json.dumps(own))
+    mine = bolt.load_backbone(tmp_path / "ViT-S-32-alt.json", tmp_path / "weights.pt", quick_gelu=False)
+    found = bolt.load_backbone("ViT-S-32-alt", tmp_path / "weights.pt", quick_gelu=False)
+    heads = [backbone.tower.shape.heads for backbone in (mine, found, load_backbone(theirs, "cpu"))]
+    width = own["vision_cfg"]["width"]
+    assert heads == [width // 32, width // 64, width // 64]
+
+
+UNFIT: dict[str, tuple[dict[str, Any], str]] = {
+    "another version's text": ({"text_cfg": {"fancy": 1}}, "text_cfg is none that open_clip can build: .*fancy"),
+    "heads that do not divide": ({"text_cfg": {"width": 32, "heads": 5}}, "text_cfg is none .*divisible"),
+    "another version's model": ({"fancy": 1}, "cannot be built from .*fancy"),
+    "no text": ({"text_cfg": None}, "text_cfg is none that open_clip can build"),
+    "a vector for each token": ({"vision_cfg": {"pool_type": "none"}}, "does not give one vector for an image"),
+}
+
+
+@pytest.mark.parametrize("kind", UNFIT)
+def test_a_configuration_that_open_clip_cannot_build_says_so(kind: str, tmp_path: Path) -> None:
+    """Most were tracebacks, and one said that the weights ``None`` are not on this machine."""
+    change, complaint = UNFIT[kind]
+    config = json.loads(CONFIG.read_text())
+    for name, value in change.items():
+        config[name] = config[name] | value if isinstance(value, dict) else value
+    (tmp_path / "mine.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=complaint):
+        backbone_entry(**{**TINY, "architecture": str(tmp_path / "mine.json")}, quick_gelu=False)
+
+
+def test_a_configuration_without_a_part_is_not_that_of_another_folder(tmp_path: Path) -> None:
+    """open_clip ignores such a file, and built the last model of that name."""
+    for folder, text in (("whole", CONFIG.read_text()), ("part", '{"embed_dim": 32}')):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.json").write_text(text)
+    assert bolt.load_backbone(tmp_path / "whole" / "mine.json", WEIGHTS, quick_gelu=False).name == "mine"
+    with pytest.raises(ValueError, match="has no text_cfg, vision_cfg"):
+        bolt.load_backbone(tmp_path / "part" / "mine.json", WEIGHTS, quick_gelu=False)
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
