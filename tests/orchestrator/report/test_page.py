@@ -204,3 +204,9 @@ def test_a_report_of_no_finished_cell_is_refused_and_the_old_page_stays(tmp_path
     with pytest.raises(UserError, match="no cell of the grid is finished"):
         read_finished_results(make_plan(load_grid("smoke", catalog), catalog, store), store)
     assert page.read_text() == "good"
+
+
+def test_a_long_name_is_broken_in_the_first_table_too(tmp_path: Path) -> None:
+    page = write(tmp_path, grid({"a method whose name says each of its many settings": 60.0, "lora": 55.0})).read_text()
+    answer = page[: page.index("Results by domain")]
+    assert answer.count('<th scope="row" class="long"') == answer.count("many settings</th>") > 0
