@@ -73,17 +73,17 @@ def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[s
         if not wanted <= found.keys():
             absent = min(wanted - found.keys())
             raise UserError(
-                f"{entry.name} comes without a {absent!r} split, which the recipe official needs",
+                f"{entry.name} comes without a {absent!r} split, which the recipe 'official' needs",
                 where=f"dataset {entry.name}, field splits",
                 hint=f"name the files of the split {absent!r} in the route; or give all images as the part 'all' and "
-                "use the recipe eighty_twenty",
+                "use the recipe 'eighty_twenty'",
             )
         return {"train": file_part([], [], Path()), **found}
     if "all" not in found:
         raise UserError(
-            f"{entry.name} comes split into {' and '.join(found)}, which the recipe {recipe} would ignore",
+            f"{entry.name} comes split into {' and '.join(found)}, which the recipe {recipe!r} would ignore",
             where=f"dataset {entry.name}, field splits",
-            hint="use the recipe official, or give all images as the part 'all' in the route",
+            hint="use the recipe 'official', or give all images as the part 'all' in the route",
         )
     whole = found["all"]
     return {split: whole.subset(chosen) for split, chosen in split_indices(whole.labels, recipe, entry.name).items()}

@@ -111,7 +111,7 @@ def read_table(path: Path) -> Table:
     names, *rows = rows or [[]]
     if image := next((name for name in names if is_image(Path(name))), None):
         what = f"the first line has the image {image}, not names of columns"
-        raise UserError(what, where=str(path), hint="write one such as path,label, with the sign between columns")
+        raise UserError(what, where=str(path), hint="add a first line with their names, such as path,label")
     if twice := [name for name in names if name and names.count(name) > 1]:
         raise UserError(f"has two columns {twice[0]!r}", where=str(path), hint="rename one of them")
     uneven = next((number for number, row in enumerate(rows, start=1) if len(row) != len(names)), None)

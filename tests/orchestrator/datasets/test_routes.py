@@ -159,7 +159,7 @@ def test_the_parts_must_fit_the_split_recipe(tmp_path: Path) -> None:
     whole = entry_with(PARQUET, splits={"recipe": "official"})
     assert "mine comes without a 'test' split" in refusal(whole, tmp_path)
     parts = entry_with({**PARQUET, "splits": {"train": "train", "test": "test"}})
-    assert "the recipe eighty_twenty would ignore" in refusal(parts, tmp_path)
+    assert "the recipe 'eighty_twenty' would ignore" in refusal(parts, tmp_path)
 
 
 def test_a_part_without_images_is_an_error(tmp_path: Path) -> None:
