@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.methods.base import register
-from bolt.methods.common.feature_cache import CacheSettings, FeatureCache, build_cache, choose_alpha_beta
+from bolt.methods.common.feature_cache import IDLE_IN_CACHE, CacheSettings, FeatureCache, build_cache, choose_alpha_beta
 from bolt.task.task import Adapted, Task
 from bolt.util.ranges import Share
 
@@ -115,5 +115,6 @@ register(
     adapt=adapt,
     uses_validation=True,
     support_feature_views=lambda settings: settings.passes,
+    idle=IDLE_IN_CACHE,
     test_settings={"passes": 2},
 )

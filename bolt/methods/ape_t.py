@@ -26,8 +26,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from bolt.methods.ape import best_channels
-from bolt.methods.base import register
-from bolt.methods.common.feature_cache import CacheSettings, FeatureCache, build_cache, choose_alpha_beta
+from bolt.methods.base import Idle, register
+from bolt.methods.common.feature_cache import WITH_IMAGES, CacheSettings, FeatureCache, build_cache, choose_alpha_beta
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import PlainRecipe
@@ -97,5 +97,6 @@ register(
     adapt=adapt,
     uses_validation=True,
     support_feature_views=lambda settings: max(settings.passes, settings.epochs),
+    idle=(Idle(("search", "beta_max", "alpha_max"), {"validation": WITH_IMAGES}), Idle(("one_shot_alpha",), {})),
     test_settings={"passes": 2, "epochs": 2, "batch_size": 8},
 )

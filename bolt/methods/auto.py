@@ -23,13 +23,13 @@ from typing import Annotated
 
 import torch
 
-from bolt.methods.base import TowerPasses, register
+from bolt.methods.base import Idle, TowerPasses, register
 from bolt.methods.common.candidates import Candidate, held_out_logits, parse_candidate, recipes_digest
 from bolt.methods.common.cross_validation import NO_HOLD_OUT, fewest_images, stratified_folds
 from bolt.task.scoring import NonFiniteLogits
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 from bolt.training.loop import Diverged
-from bolt.util.ranges import EACH_ONCE, NOT_EMPTY, AtLeast2, Checked
+from bolt.util.ranges import EACH_ONCE, NOT_EMPTY, AtLeast2, Checked, Range
 
 FROZEN_CANDIDATES = ("linear_probe", "lp_plus_plus", "tip_adapter", "gda", "zero_shot")
 """Methods that read the frozen tower's features only."""
@@ -177,5 +177,6 @@ register(
     trains_text=lambda settings: any(each.method.trains_text(each.settings) for each in settings.parsed),
     reads_matrices=lambda settings: any(each.method.needs_matrices(each.settings) for each in settings.parsed),
     tower_passes=_tower_passes,
+    idle=(Idle(("folds",), {"candidates": Range("several methods", lambda candidates: len(candidates) > 1)}),),
     test_settings={"candidates": ("zero_shot", "tip_adapter(passes=2)", "bolt_pooled(top_k=2, alphas=(1.0, 3.0))")},
 )

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec
 
-from bolt.protocol import ADDED_LATER
+from bolt.protocol import ADDED_LATER, STRICT, Protocol
 from bolt.task.task import Adapted, Task
+from bolt.training.loop import TrainingRecipe
 from bolt.training.meta_recipe import MetaRecipe
-from bolt.util.ranges import check_ranges
+from bolt.util.ranges import Range, check_ranges
 
 Fields = ParamSpec("Fields")
 
@@ -39,6 +40,30 @@ class TowerPasses:
     forward: int = 0
     training: int = 0
     text_training: int = 0
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Settings that have no effect unless another setting has a certain value.
+
+    Attributes:
+        settings: names of the settings.
+        unless: another setting, a switch of the protocol or ``track`` -> the value, or the range of values, with which
+            ``settings`` have an effect. One of the entries is enough. Without any, they have an effect on no track.
+    """
+
+    settings: Sequence[str]
+    unless: Mapping[str, Any]
+
+
+_IDLE_IN_TRAINING = (
+    Idle(("warmup_fraction",), {"warmup_steps": None}),
+    Idle(
+        ("warmup_fraction", "warmup_steps"),
+        {"schedule": Range("cosine or constant", lambda schedule: schedule != "halving")},
+    ),
+)
+"""The settings of every :class:`TrainingRecipe` that other settings make idle."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +125,7 @@ class Method:
             the towers.
         training_forwards: cost of one forward and backward pass of an image or a prompt, in forward passes of the
             frozen tower: 2 if only the input needs a gradient, 3 if all weights need one.
+        idle: settings that other settings make idle. A user's change of an idle setting is refused.
         test_settings: settings with which a test runs the method in about a second.
     """
 
@@ -130,6 +156,7 @@ class Method:
     clips_own_tower: bool = False
     tower_passes: Callable[[int, Any], TowerPasses] = lambda support_size, settings: TowerPasses()
     training_forwards: float = 3.0
+    idle: Sequence[Idle] = ()
     test_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     summary: str = ""
     palette: int | None = None
@@ -180,6 +207,25 @@ class Method:
         check_ranges(settings)
         return settings
 
+    def configure_strictly(self, changes: Mapping[str, Any], track: str, protocol: Protocol = STRICT) -> Any:
+        """Return the settings that a user asks for, as :meth:`configure` does.
+
+        Raises the errors of :meth:`configure`, and ``ValueError`` for a changed setting that has no effect beside the
+        other settings. Settings of a finished result are not checked in this way.
+        """
+        settings = self.configure(changes, track)
+        usual = self.configure({key: value for key, value in changes.items() if key == "preset"}, track)
+        own = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+        beside = {**vars(protocol), "track": track, **own}
+        general = _IDLE_IN_TRAINING if isinstance(settings, TrainingRecipe) else ()
+        for idle in (*general, *self.idle):
+            if any(_allows(value, beside[other]) for other, value in idle.unless.items()):
+                continue
+            for name in idle.settings:
+                if own[name] != getattr(usual, name):
+                    raise ValueError(f"{self.name}.{name} has no effect {_remedy(name, idle, beside)}")
+        return settings
+
     @staticmethod
     def identity_of(settings: Any) -> tuple[tuple[str, Any], ...]:
         """Return (name, value) of each setting that is part of a cell's identity.
@@ -221,6 +267,18 @@ class Method:
 
 def _ignore(epoch: int, value: Any) -> None:
     """Do nothing."""
+
+
+def _allows(wanted: Any, value: Any) -> bool:
+    return wanted.holds(value) if isinstance(wanted, Range) else bool(wanted == value)
+
+
+def _remedy(name: str, idle: Idle, beside: Mapping[str, Any]) -> str:
+    """Return the rest of a message on an idle setting: which other setting makes it idle, and what to do."""
+    for other, wanted in idle.unless.items():
+        cure = f"set {other} to {wanted.words if isinstance(wanted, Range) else repr(wanted)}, or leave {name} out"
+        return f"while {other} is {beside[other]!r}: {cure if wanted is not None else 'leave out one of the two'}"
+    return "on any track: leave it out"
 
 
 def _converted(setting: str, value: Any, default: Any) -> Any:

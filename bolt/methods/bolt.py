@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from bolt.methods.base import TowerPasses, register, register_tower_training
+from bolt.methods.base import Idle, TowerPasses, register, register_tower_training
 from bolt.methods.common.pooled_start import PooledStart, PooledStartSettings, pooled_start
 from bolt.methods.common.scale_selection import images_scored
 from bolt.spectral.spectral_linear import merge_coefficients
@@ -32,6 +32,7 @@ from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.training.adaptation import adapted, train
 from bolt.training.loop import ReferenceDeviations, TrainingRecipe
 from bolt.training.trainable import Trainable
+from bolt.util.ranges import Range
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,10 @@ def _tower_passes(support_size: int, settings: PooledStartSettings) -> TowerPass
 
 
 PAPER = "https://github.com/jhpark-ai/BOLT"
+_IDLE = (
+    Idle(("whitening_epsilon",), {"orthogonalisation": "whitening"}),
+    Idle(("alpha_by",), {"track": Range("one with labels", lambda track: track != "tta")}),
+)
 register_tower_training(
     name="bolt",
     title="BOLT",
@@ -113,6 +118,7 @@ register_tower_training(
     uses_mean_task_vector=True,
     tower_passes=_tower_passes,
     training_forwards=2.26,
+    idle=_IDLE,
     test_settings={"top_k": 2, "alphas": (1.0, 3.0), "epochs": 2, "batch_size": 8},
 )
 register(
@@ -130,5 +136,6 @@ register(
     changes_tower=True,
     names_new_classes=True,
     tower_passes=_tower_passes,
+    idle=_IDLE,
     test_settings={"top_k": 2, "alphas": (1.0, 3.0)},
 )

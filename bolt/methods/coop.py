@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import TowerPasses, register
+from bolt.methods.base import Idle, TowerPasses, register
 from bolt.methods.common.coop_training import CoopTrainingSettings, coop_schedule, sgd
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.methods.common.prompts import ClassPosition, LearnedPrompts, word_embeddings
@@ -156,5 +156,6 @@ register(
     support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS[0][1]),
     tower_passes=tower_passes,
     training_forwards=2.0,
+    idle=(Idle(("context_tokens",), {"initial_words": ""}),),
     test_settings={"context_tokens": 2, "epochs": 3, "views": 3},
 )

@@ -27,13 +27,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bolt.methods.base import register
+from bolt.methods.base import Idle, register
 from bolt.methods.common.frozen_features import unit_support_features, unit_test_features
 from bolt.methods.tda import LowestEntropies
 from bolt.methods.zero import entropies, unit_view_features
 from bolt.task.classifiers import MemoryClassifier
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
-from bolt.util.ranges import AtLeast1, Checked, NotNegative, Share
+from bolt.util.ranges import AtLeast1, Checked, NotNegative, Range, Share
 
 _SMALL = 1e-5
 
@@ -138,4 +138,8 @@ register(
     tracks=frozenset({"fewshot", "ood", "meta", "tta_stream"}),
     support_feature_views=lambda settings: EVALUATION_VIEW,
     test_views=lambda settings: settings.views if settings.views > 1 else 0,
+    idle=(
+        Idle(("capacity", "when_full", "views", "kept"), {"track": "tta_stream"}),
+        Idle(("kept",), {"views": Range("at least 2", lambda views: views > 1)}),
+    ),
 )

@@ -66,7 +66,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import register
+from bolt.methods.base import Idle, register
 from bolt.methods.common.cross_validation import NO_HOLD_OUT, fewest_images
 from bolt.methods.common.frozen_features import unit_support_features, unit_validation_features
 from bolt.task.classifiers import LinearClassifier
@@ -254,5 +254,6 @@ register(
     uses_validation=True,
     version=3,
     support_feature_views=lambda settings: settings.views,
+    idle=(Idle(("one_shot_share",), {"alpha": None}),),
     test_settings={"views": 3},
 )

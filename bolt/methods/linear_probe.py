@@ -48,7 +48,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import register
+from bolt.methods.base import Idle, register
 from bolt.methods.common.cross_validation import (
     NO_HOLD_OUT,
     FoldStack,
@@ -195,5 +195,12 @@ register(
     baseline_crop=True,
     candidates=_candidates,
     support_feature_views=lambda settings: settings.epochs,
+    idle=(
+        Idle(
+            ("learning_rate",),
+            {"search": "fixed", "config_selection": "best_on_test", "linear_probe": "as_published"},
+        ),
+        Idle(("logit_steps", "one_shot_move", "folds"), {"search": "support"}),
+    ),
     test_settings={"epochs": 2, "batch_size": 8, "logit_steps": (0.25, 0.75), "folds": 2},
 )

@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bolt.methods.base import register
+from bolt.methods.base import Idle, register
 from bolt.methods.common.cross_validation import NO_HOLD_OUT, compared_with_zero_shot, stratified_folds
 from bolt.methods.common.frozen_features import unit_support_features
 from bolt.task.classifiers import LinearClassifier
@@ -200,5 +200,6 @@ register(
     adapt=adapt,
     version=2,
     support_feature_views=lambda settings: EVALUATION_VIEW,
+    idle=(Idle(("one_shot_c", "folds"), {"c": None}),),
     test_settings={"folds": 2, "max_iterations": 20},
 )

@@ -49,7 +49,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import register
+from bolt.methods.base import Idle, register
 from bolt.methods.common.blend import Blend, excess, initial_blend, mean_loss, official_steps, safe_steps
 from bolt.methods.common.cross_validation import (
     NO_HOLD_OUT,
@@ -285,5 +285,11 @@ register(
     baseline_crop=True,
     candidates=lambda settings: tuple(replace(settings, weight_decay=decay) for decay in _DECAYS),
     support_feature_views=lambda settings: settings.views,
-    test_settings={"steps": 4, "views": 2, "step_counts": (2, 4), "one_shot_steps": 4, "folds": 2},
+    idle=(
+        Idle(("steps",), {"search": "fixed", "variant": "official_code", "lp_plus_plus": "as_published"}),
+        Idle(("weight_decay",), {"lp_plus_plus": "as_published"}),
+        Idle(("search", "step_counts", "one_shot_steps", "folds", "momentum"), {"variant": "paper"}),
+        Idle(("step_counts", "one_shot_steps", "folds"), {"search": "support"}),
+    ),
+    test_settings={"views": 2, "step_counts": (2, 4), "one_shot_steps": 4, "folds": 2},
 )

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from bolt.methods.base import TowerPasses, register
+from bolt.methods.base import Idle, TowerPasses, register
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train, trainable_tower
 from bolt.training.loop import TrainingRecipe
 from bolt.training.meta_recipe import MetaRecipe, Variant
-from bolt.util.ranges import AtLeast1, NotNegative, Positive
+from bolt.util.ranges import AtLeast1, NotNegative, Positive, Range
 
 _DEFAULTS = MetaRecipe()
 
@@ -84,5 +84,6 @@ register(
     meta_recipe=meta_recipe,
     changes_tower=True,
     tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
+    idle=(Idle(("meta_clip_norm", "meta_query"), {"variant": Range("maml or first_order", lambda v: v != "reptile")}),),
     test_settings={"epochs": 2, "batch_size": 8, "meta_steps": 2, "meta_support": 8, "meta_query": 8},
 )

@@ -35,11 +35,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import register
+from bolt.methods.base import Idle, register
 from bolt.methods.common.frozen_features import unit_test_features
 from bolt.task.classifiers import CacheClassifier
 from bolt.task.task import Adapted, Task
-from bolt.util.ranges import AtLeast0, AtLeast1, Checked, NotNegative
+from bolt.util.ranges import AtLeast0, AtLeast1, Checked, NotNegative, Range
 
 
 @dataclass(frozen=True)
@@ -170,4 +170,10 @@ register(
     adapt=adapt,
     version=2,
     tracks=frozenset({"tta_stream"}),
+    idle=(
+        Idle(
+            ("alpha_negative", "beta_negative", "entropy_low", "entropy_high", "mask_above"),
+            {"capacity_negative": Range("at least 1", bool)},
+        ),
+    ),
 )

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from bolt.clip.transfer import to_device
 from bolt.methods.base import register
-from bolt.methods.common.feature_cache import CacheSettings, build_cache, choose_alpha_beta
+from bolt.methods.common.feature_cache import IDLE_IN_CACHE, CacheSettings, build_cache, choose_alpha_beta
 from bolt.methods.common.frozen_features import support_features
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import fit_task
@@ -80,5 +80,6 @@ register(
     baseline_crop=True,
     uses_validation=True,
     support_feature_views=lambda settings: settings.passes,
+    idle=IDLE_IN_CACHE,
     test_settings={"passes": 2},
 )

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bolt.methods.base import register
-from bolt.methods.common.feature_cache import CacheSettings, build_cache, choose_alpha_beta
+from bolt.methods.base import Idle, register
+from bolt.methods.common.feature_cache import WITH_IMAGES, CacheSettings, build_cache, choose_alpha_beta
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import PlainRecipe
@@ -74,5 +74,9 @@ register(
     uses_validation=True,
     version=2,
     support_feature_views=lambda settings: max(settings.passes, settings.epochs),
+    idle=(
+        Idle(("alpha",), {"search": "fixed", "validation": WITH_IMAGES}),
+        Idle(("beta_max", "alpha_max", "one_shot_alpha"), {"search": "loo"}),
+    ),
     test_settings={"passes": 2, "epochs": 2, "batch_size": 8},
 )

@@ -40,7 +40,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import register
+from bolt.methods.base import Idle, register
 from bolt.methods.common.frozen_features import unit_support_features, unit_test_features
 from bolt.task.classifiers import TransductiveClassifier
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
@@ -246,4 +246,5 @@ register(
     settings_class=TransClipSettings,
     adapt=adapt,
     tracks=frozenset({"tta"}),
+    idle=(Idle(("gamma", "skip_nearest"), {}),),
 )

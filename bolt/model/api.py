@@ -187,7 +187,7 @@ def adapt(
         bolt.methods.UnknownName: for an unknown method or setting; the message has the most similar name.
         TypeError: if ``class_names`` is no list, or an image is no image.
         ValueError: if labels are no whole numbers or do not fit the images, if a class has no image, if labels or
-            sources that the method needs are missing, or if a setting has an invalid value.
+            sources that the method needs are missing, or if a setting has an invalid value or no effect.
         bolt.clip.precision.UnsupportedPrecision: if the device cannot compute in the number format.
     """
     backbone = backbone.at(precision)
@@ -201,7 +201,7 @@ def adapt(
         raise ValueError(f"{method} adapts to every image anew, so there is no model to return")
     if not track:
         raise ValueError(f"{method} {'needs labels' if labels is None else 'adapts to images without labels only'}")
-    configured = chosen.configure(settings, track)
+    configured = chosen.configure_strictly(settings, track)
     if chosen.uses_source_models and chosen.needs_sources(configured) and sources is None:
         raise ValueError(f"{method} needs source models; pass sources=bolt.load_sources(folder, backbone)")
     labels_N = _check_labels(labels, len(images), len(class_names))

@@ -57,6 +57,8 @@ def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate
         if candidate.uses_sources and request.sources is None:
             what = f"{candidate.method.name} needs source models"
             raise UserError(what, where="--methods", hint="give --sources DOMAIN")
+    if request.sources is not None and not any(candidate.uses_sources for candidate in candidates):
+        raise UserError("none of the methods reads source models", where="--sources", hint="leave it out, or add bolt")
     if len(set(texts)) < len(texts):
         raise UserError("a candidate is given twice", where="--methods")
     return candidates

@@ -80,6 +80,8 @@ def grid(
 
     if local and address:
         raise UserError("--local and --address exclude each other", hint="give one of them")
+    if gpu_memory is not None and not plan:
+        raise UserError("only a plan reads this option", where="--gpu-memory", hint="add --plan, or leave it out")
     if local and cell_limit is not None:
         raise UserError("--local cannot end a running cell, so it takes no --cell-limit", hint="give one of them")
     if not local and settings.device is not None and ":" in settings.device:
@@ -131,6 +133,8 @@ def plan(
     kind = find_gpu(gpu) if gpu is not None else None
     workspace = open_workspace(grid, settings, only=only, overrides=set_, limit=limit)
     race = workspace.grid.race if race is None else race
+    if as_json and gpu_memory is not None:
+        raise UserError("--json has no packing of GPUs", where="--gpu-memory", hint="give one of the two")
     if as_json:
         from orchestrator.planning.plan_record import plan_record, race_record
 

@@ -50,8 +50,9 @@ def report(
         )
     if reprinted and not (published and grid):
         raise UserError(f"this option needs --published {FIELD}", where="--reprinted", hint="leave it out")
-    if published and metric:
-        raise UserError("published numbers are accuracies", where="--metric", hint="leave it out")
+    if published and (metric or set_):
+        where = "--metric" if metric else "--set"
+        raise UserError("published numbers are accuracies, and of no grid", where=where, hint="leave it out")
     if published or grid is None:
         from orchestrator.report.published_report import write_field, write_published
 
@@ -94,6 +95,8 @@ def results(
     """
     from orchestrator.sharing.frames import FORMATS, metric_records, result_rows, row_records
 
+    if metrics and metric:
+        raise UserError("--metrics writes all metrics", where="--metric", hint="leave it out")
     if format_ == "parquet" and output is None:
         raise UserError("Parquet is a binary format and is not printed", where="--format", hint="name a file with -o")
     seen = results_overrides(grid, settings, set_)

@@ -46,7 +46,8 @@ def expand_block(
         catalog.backbone(name, at("backbones") / index)
     targets = _find_targets(block, catalog, at)
     methods = [
-        resolve_method(choice, track, overrides, at("methods") / index) for index, choice in enumerate(block.methods)
+        resolve_method(choice, track, switches, overrides, at("methods") / index)
+        for index, choice in enumerate(block.methods)
     ]
     _check_supports(block, track, switches, targets, methods, at)
     count = len(block.backbones) * len(targets) * len(methods) * len(block.shots or (0,)) * len(block.seeds or (0,))

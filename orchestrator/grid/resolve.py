@@ -76,11 +76,13 @@ class ResolvedMethod:
                 )
 
 
-def resolve_method(choice: MethodChoice, track: Track, overrides: Overrides, location: Location) -> ResolvedMethod:
+def resolve_method(
+    choice: MethodChoice, track: Track, protocol: Protocol, overrides: Overrides, location: Location
+) -> ResolvedMethod:
     """Return the method that an entry of ``methods`` names, with the overrides applied to its settings.
 
-    Raises ``UserError`` for an unknown method or setting, for an invalid value of a setting, and for a method that
-    cannot be measured on the track.
+    Raises ``UserError`` for an unknown method or setting, for an invalid value of a setting, for a setting that has no
+    effect beside the others, and for a method that cannot be measured on the track.
     """
     if choice.name not in METHODS:
         raise location.unknown_name("method", choice.name, METHODS)
@@ -93,24 +95,27 @@ def resolve_method(choice: MethodChoice, track: Track, overrides: Overrides, loc
             f"{method.name} cannot be measured on the {track.name} track{reason}",
             f"methods that can: {', '.join(able) or 'none yet'}",
         )
-    settings, precision = _configure(method, choice.settings, track, location), choice.precision
-    changes = dict(overrides.methods.get(method.name, {}))
+    precision, changes = choice.precision, dict(overrides.methods.get(method.name, {}))
     if "precision" in changes:
         precision, known = changes.pop("precision"), get_args(Precision)
         if precision not in known:
             option = OPTION / method.name / "precision"
             raise option.unknown_name("number format", str(precision), known)
     if changes:
-        settings = _configure(method, {**choice.settings, **changes}, track, OPTION / method.name)
+        _configure(method, choice.settings, track, None, location)
+    at = OPTION / method.name if changes else location
+    settings = _configure(method, {**choice.settings, **changes}, track, protocol, at)
     preset = choice.settings.get("preset")
     label = choice.label or (f"{choice.name}[{preset}]" if preset else None)
     ref = MethodRef(method.name, method.version, method.identity_of(settings))
     return ResolvedMethod(method, ref, settings, method.needs_sources(settings), label, precision, location)
 
 
-def _configure(method: Method, changes: Mapping[str, Any], track: Track, location: Location) -> Any:
+def _configure(
+    method: Method, changes: Mapping[str, Any], track: Track, protocol: Protocol | None, location: Location
+) -> Any:
     try:
-        return track.configure(method, changes)
+        return track.configure(method, changes, protocol)
     except UnknownName as error:
         kind = "preset" if error.where.startswith("presets") else "setting"
         raise location.unknown_name(f"{kind} of {method.name}", error.name, error.known) from None

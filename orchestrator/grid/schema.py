@@ -173,4 +173,9 @@ class GridFile(StrictModel):
     def _not_empty(self) -> GridFile:
         if not self.blocks and not self.include:
             raise ValueError("the grid is empty: it needs blocks, or other grids to include")
+        if not self.blocks and (idle := sorted({"protocol", "precision", "fine_tuning"} & self.model_fields_set)):
+            raise ValueError(
+                f"{idle[0]} has no effect: the grid has no blocks of its own, and the grids that it includes "
+                "keep theirs (--set changes those)"
+            )
         return self

@@ -108,9 +108,12 @@ class Track:
             return False
         return (self.method_track or self.name) in method.tracks
 
-    def configure(self, method: Method, changes: Mapping[str, Any]) -> Any:
+    def configure(self, method: Method, changes: Mapping[str, Any], protocol: Protocol | None = None) -> Any:
         """Return a method's settings: its defaults on this track, with ``changes``.
 
-        Raises the errors of ``Method.configure``.
+        Raises the errors of ``Method.configure`` or, if a protocol is given, of ``Method.configure_strictly``.
         """
-        return method.configure(changes, self.method_track or self.name)
+        track = self.method_track or self.name
+        if protocol is None:
+            return method.configure(changes, track)
+        return method.configure_strictly(changes, track, protocol)

@@ -53,6 +53,12 @@ WRONG = {
     "an address without a server": (["grid", "smoke", "--address", "127.0.0.1:1"], "--address"),
     "two exclusive options": (["grid", "smoke", "--local", "--address", "auto"], "exclude"),
     "a limit that --local cannot keep": (["grid", "smoke", "--local", "--cell-limit", "1h"], "--cell-limit"),
+    "a GPU's memory without a plan": (["grid", "smoke", "--gpu-memory", "40GiB"], "--plan"),
+    "a packing in JSON": (["plan", "smoke", "--gpu-memory", "40GiB", "--json"], "no packing"),
+    "a status that is watched in JSON": (["status", "smoke", "--watch", "--json"], "exclude"),
+    "values for the status of a store": (["status", "--set", "shots=[1]"], "--set"),
+    "one metric beside all": (["results", "smoke", "--metrics", "--metric", "accuracy"], "--metrics"),
+    "values for published numbers": (["report", "--published", "--set", "shots=[1]"], "--set"),
     "a store of an unknown kind": (["grid", "smoke", "--store", "nosuch://x"], "nosuch"),
     "a store that cannot be written to": (
         ["grid", "smoke", "--local", "--store", "/dev/null/x"],

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bolt.methods.base import Idle
 from bolt.methods.common.cross_validation import NO_HOLD_OUT, compared_with_zero_shot, fewest_images
 from bolt.methods.common.frozen_features import support_features, unit_support_features, unit_validation_features
 from bolt.task.classifiers import CacheClassifier, cache_logits
@@ -66,6 +67,15 @@ class CacheSettings(Checked):
     alpha_max: _GridEnd = 30.0
     passes: AtLeast1 = 10
     one_shot_alpha: NotNegative = 3.0
+
+
+WITH_IMAGES = Range("drawn or whole", lambda validation: validation != "none")
+"""The protocol's switch ``validation`` if there are validation images."""
+IDLE_IN_CACHE = (
+    Idle(("alpha",), {"search": "fixed"}),
+    Idle(("beta_max", "alpha_max", "one_shot_alpha"), {"search": "loo"}),
+)
+"""The settings of the cache that ``search`` makes idle. ``beta`` is used without a search if a class has one image."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,9 +74,14 @@ def _token_order(name_length: int, context_tokens: int, length: int, position: C
 
 
 def word_embeddings(backbone: Backbone, words: str) -> Tensor:
-    """Return the token embeddings (K, W) of ``words``, without the start and the end token."""
+    """Return the token embeddings (K, W) of ``words``, without the start and the end token.
+
+    Raises ``ValueError`` for a text without words: no context would be trained.
+    """
     tokens_L = backbone.tokenize([words])[0]
-    return backbone.text_tower.embed(tokens_L[1 : int(tokens_L.argmax())])
+    if (end := int(tokens_L.argmax())) < 2:
+        raise ValueError(f"initial_words is {words!r}; it takes one or more words")
+    return backbone.text_tower.embed(tokens_L[1:end])
 
 
 def encode_tokens(tower: TextTower, tokens_CL: Tensor) -> Tensor:

@@ -14,6 +14,12 @@ MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("- trained", "- trained: {rat: 1}", "blocks[0].methods[1]", ("setting of trained", "'rat'", "'rate'")),
     ("- trained", "- trained: {rate: fast}", "blocks[0].methods[1]", ("trained.rate", "'fast'", "float")),
     ("- trained", "- trained: {rate: -1}", "blocks[0].methods[1]", ("rate", "-1.0", "above zero")),
+    (
+        "- trained",
+        "- linear_probe: {learning_rate: 0.01}",
+        "blocks[0].methods[1]",
+        ("linear_probe.learning_rate", "search is 'support'", "set search to 'fixed'"),
+    ),
     ("- trained", "- trained: 3", "blocks[0].methods[1]", ("trained", "3")),
     ("- trained", "- {trained: {}, plain: {}}", "blocks[0].methods[1]", ("not one method",)),
     ("- trained", "- unlabelled", "blocks[0].methods[1]", ("unlabelled", "fewshot", "methods that can")),
@@ -144,3 +150,19 @@ def test_an_unknown_grid_suggests_the_nearest(catalog: Catalog) -> None:
         load_grid("dmo", catalog)
     with pytest.raises(UserError, match="there is no grid file"):
         load_grid("nowhere/mine.yaml", catalog)
+
+
+def test_a_protocol_over_included_grids_alone_is_refused(load: LoadGrid) -> None:
+    """Included grids keep their own, so all cells were strict."""
+    assert load("title: Test\ninclude: [smoke]").cells
+    for field in ("protocol: published", "precision: bfloat16", "fine_tuning: {epochs: 2}"):
+        with pytest.raises(UserError, match=f"{field.partition(':')[0]} has no effect"):
+            load(f"title: Test\ninclude: [smoke]\n{field}")
+
+
+def test_set_wakes_an_idle_setting_of_the_file(load: LoadGrid) -> None:
+    text = GRID.replace("- trained", "- linear_probe: {learning_rate: 0.01}")
+    assert load(text, set_=["linear_probe.search=fixed"]).cells
+    assert load(text, set_=["protocol=published"]).cells
+    with pytest.raises(UserError, match="learning_rate has no effect"):
+        load(GRID.replace("- trained", "- linear_probe"), set_=["linear_probe.learning_rate=0.01"])

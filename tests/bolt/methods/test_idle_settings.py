@@ -1,0 +1,85 @@
+"""A setting that another setting makes idle has no effect, and a user's change of it is refused."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import bolt
+from bolt.clip.backbone import Backbone
+from bolt.methods import METHODS
+from bolt.methods.common.candidates import parse_candidate
+from bolt.protocol import PUBLISHED, STRICT
+from tests.helpers.towers import make_task
+
+IDLE: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
+    ("linear_probe", "fewshot", {"learning_rate": 0.01}, {}, "search is 'support': set search to 'fixed'"),
+    ("linear_probe", "fewshot", {"folds": 3}, {"search": "fixed"}, "search is 'fixed': set search to 'support'"),
+    ("lp_plus_plus", "fewshot", {"steps": 9}, {}, "search is 'support': set search to 'fixed'"),
+    ("lp_plus_plus", "fewshot", {"momentum": 0.5}, {"variant": "official_code"}, "variant is 'official_code'"),
+    ("lp_plus_plus", "fewshot", {"weight_decay": 0.5}, {}, "lp_plus_plus is 'sound'"),
+    ("tip_adapter", "fewshot", {"alpha": 2.0}, {}, "search is 'loo': set search to 'fixed'"),
+    ("tip_adapter", "fewshot", {"beta_max": 9.0}, {"search": "fixed"}, "search is 'fixed': set search to 'loo'"),
+    ("ape_t", "fewshot", {"search": "fixed"}, {}, "validation is 'none': set validation to drawn or whole"),
+    ("gda", "fewshot", {"one_shot_share": 0.5}, {"alpha": 1.0}, "alpha is 1.0: leave out one of the two"),
+    ("logistic_probe", "fewshot", {"one_shot_c": 0.01}, {"c": 1.0}, "c is 1.0: leave out one of the two"),
+    ("kgcoop", "fewshot", {"context_tokens": 4}, {}, "initial_words is 'a photo of a': set initial_words to ''"),
+    ("dmn", "fewshot", {"capacity": 1}, {}, "track is 'fewshot': set track to 'tta_stream'"),
+    ("dmn_trained", "fewshot", {"warmup_fraction": 0.5}, {"warmup_steps": 1}, "warmup_steps is 1: leave out one"),
+    ("dmn_trained", "fewshot", {"warmup_steps": 3}, {"schedule": "halving"}, "set schedule to cosine or constant"),
+    ("bolt_pooled", "fewshot", {"whitening_epsilon": 0.01}, {}, "set orthogonalisation to 'whitening'"),
+    ("bolt_pooled", "tta", {"alpha_by": "support"}, {}, "track is 'tta': set track to one with labels"),
+    ("tda", "tta_stream", {"alpha_negative": 9.0}, {"capacity_negative": 0}, "set capacity_negative to at least 1"),
+    ("trans_clip", "tta", {"gamma": 0.9}, {}, "no effect on any track: leave it out"),
+]
+"""Method, track, the idle change, the settings beside it, and a part of the message."""
+
+
+@pytest.mark.parametrize(("name", "track", "change", "beside", "message"), IDLE)
+def test_an_idle_setting_has_no_effect_and_is_refused(
+    name: str, track: str, change: dict[str, Any], beside: dict[str, Any], message: str, backbone: Backbone
+) -> None:
+    method, logits = METHODS[name], []
+    given = {key: value for key, value in method.test_settings.items() if key not in change}
+    if "initial_words" in message:
+        given["initial_words"] = "a b"
+    for settings in (given | beside, given | beside | change):
+        task = make_task(backbone, unlabelled=track != "fewshot")
+        adapted = method.adapt(task, method.configure(settings, track))
+        seen = task.unlabelled or task.support
+        features = backbone.encode_images(seen.pixels(0, torch.arange(len(seen))), adapted.tower)
+        logits.append(adapted.classify(features).detach())
+    assert torch.equal(*logits)
+    with pytest.raises(ValueError, match=next(iter(change))) as refused:
+        method.configure_strictly(beside | change, track)
+    assert message in str(refused.value)
+    method.configure(beside | change, track)  # as for finished results, which keep their settings
+
+
+def test_settings_with_an_effect_and_presets_are_taken() -> None:
+    probe = METHODS["linear_probe"]
+    assert probe.configure_strictly({"learning_rate": 0.01, "search": "fixed"}, "fewshot").learning_rate == 0.01
+    assert probe.configure_strictly({"learning_rate": 0.01}, "fewshot", PUBLISHED).learning_rate == 0.01
+    best = replace(STRICT, config_selection="best_on_test")
+    assert probe.configure_strictly({"learning_rate": 0.01}, "fewshot", best).learning_rate == 0.01
+    for name, method in METHODS.items():
+        for preset in method.presets:
+            assert method.configure_strictly({"preset": preset}, "fewshot") == method.configure({"preset": preset}), (
+                name
+            )
+
+
+def test_candidates_and_the_library_refuse_idle_settings(backbone: Backbone) -> None:
+    with pytest.raises(ValueError, match="learning_rate has no effect while search"):
+        parse_candidate("linear_probe(learning_rate=0.01)")
+    pixels = [torch.zeros(3, 8, 8, dtype=torch.uint8)] * 2
+    with pytest.raises(ValueError, match="learning_rate has no effect while search"):
+        bolt.adapt(backbone, pixels, [0, 1], ["a", "b"], method="linear_probe", learning_rate=0.01)
+
+
+def test_a_context_without_words_is_refused(backbone: Backbone) -> None:
+    """It has no token to train: all settings of TPT were idle, in silence."""
+    tpt = METHODS["tpt"]
+    with pytest.raises(ValueError, match="initial_words is ''; it takes one or more words"):
+        tpt.adapt(make_task(backbone, unlabelled=True), tpt.configure({**tpt.test_settings, "initial_words": ""}))
