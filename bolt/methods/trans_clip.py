@@ -61,6 +61,8 @@ class TransClipSettings(Checked):
     Attributes:
         text_weight: lambda, the exponent of the zero-shot probabilities; by default 1, or 0.5 with a support.
         gamma: weight of the support: all support images together weigh ``50 gamma`` times as much as the test images.
+            No track gives a support to this method, so ``gamma`` and ``skip_nearest`` have an effect in a task of your
+            own only.
         neighbours: number of nearest images that an image is linked to.
         rounds: number of rounds. Each updates z, then mu and v; the last one updates z alone.
         skip_nearest: link a support image to its second to fourth nearest test images, as the official code does.

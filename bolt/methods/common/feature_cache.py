@@ -52,7 +52,8 @@ class CacheSettings(Checked):
 
     Attributes:
         alpha: weight of the cache's logits.
-        beta: sharpness of the cache: how fast a key's weight falls with its distance.
+        beta: sharpness of the cache: how fast a key's weight falls with its distance. A search replaces it, unless a
+            class has a single image.
         search: ``loo`` searches alpha and beta by leave-one-out on the support; ``fixed`` takes ``alpha`` and ``beta``.
         one_shot_alpha: alpha if a class has a single image, which cannot be left out.
         beta_max, alpha_max: ends of the search grid. ``beta_max`` is the median of the official per-dataset
