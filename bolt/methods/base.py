@@ -210,11 +210,20 @@ class Method:
     def configure_strictly(self, changes: Mapping[str, Any], track: str, protocol: Protocol = STRICT) -> Any:
         """Return the settings that a user asks for, as :meth:`configure` does.
 
-        Raises the errors of :meth:`configure`, and ``ValueError`` for a changed setting that has no effect beside the
-        other settings. Settings of a finished result are not checked in this way.
+        Raises the errors of :meth:`configure` and :meth:`check_effects`.
         """
         settings = self.configure(changes, track)
-        usual = self.configure({key: value for key, value in changes.items() if key == "preset"}, track)
+        self.check_effects(settings, track, protocol)
+        return settings
+
+    def check_effects(self, settings: Any, track: str, protocol: Protocol = STRICT) -> None:
+        """Raise ``ValueError`` for a changed setting, also one of a candidate, that has no effect beside the others.
+
+        Settings of a finished result are not checked in this way.
+        """
+        for candidate in getattr(settings, "parsed", ()):
+            candidate.method.check_effects(candidate.settings, "fewshot", protocol)
+        usual = self.configure({}, track)
         own = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
         beside = {**vars(protocol), "track": track, **own}
         general = _IDLE_IN_TRAINING if isinstance(settings, TrainingRecipe) else ()
@@ -224,7 +233,6 @@ class Method:
             for name in idle.settings:
                 if own[name] != getattr(usual, name):
                     raise ValueError(f"{self.name}.{name} has no effect {_remedy(name, idle, beside)}")
-        return settings
 
     @staticmethod
     def identity_of(settings: Any) -> tuple[tuple[str, Any], ...]:

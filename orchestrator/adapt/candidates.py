@@ -38,14 +38,17 @@ source models. ``grids/demo-fewshot.yaml`` has the same values. The papers' lear
 def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate]:
     """Return the candidates that the user named; by default, the default candidates that run on the backbone.
 
-    Raises ``UserError`` for a candidate that cannot be parsed or is given twice, for a candidate that needs sources if
-    the user gives none, and for a candidate that needs a part which the backbone lacks, such as weight matrices.
+    Raises ``UserError`` for a candidate that cannot be parsed or is given twice, for a changed setting that has no
+    effect, for a candidate that needs sources if the user gives none, and for a candidate that needs a part which the
+    backbone lacks, such as weight matrices.
     """
     texts = request.methods or (WITH_SOURCES if request.sources is not None else WITHOUT_SOURCES)
     if request.backbone == TINY and not request.methods:
         texts = tuple(TINY_RATES.get(text, text) for text in texts)
     try:
         candidates = [parse_candidate(text) for text in texts]
+        for candidate in candidates:
+            candidate.method.check_effects(candidate.settings, "fewshot")
     except ValueError as error:
         raise UserError(str(error), where="--methods") from None
     if not request.methods:

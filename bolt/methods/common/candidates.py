@@ -76,7 +76,7 @@ def parse_candidate(text: str) -> Candidate:
             f"{method.name} cannot be a candidate: it is no few-shot method, needs a meta-learned start, or chooses "
             "among candidates itself"
         )
-    return Candidate(text, method, method.configure_strictly(changes, "fewshot"))
+    return Candidate(text, method, method.configure(changes))
 
 
 def recipes_digest(candidates: Sequence[Candidate]) -> str:

@@ -9,7 +9,6 @@ import torch
 import bolt
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
-from bolt.methods.common.candidates import parse_candidate
 from bolt.protocol import PUBLISHED, STRICT
 from tests.helpers.towers import make_task
 
@@ -71,8 +70,11 @@ def test_settings_with_an_effect_and_presets_are_taken() -> None:
 
 
 def test_candidates_and_the_library_refuse_idle_settings(backbone: Backbone) -> None:
+    auto, idle = METHODS["auto"], {"candidates": ["linear_probe(learning_rate=0.01)", "zero_shot"]}
     with pytest.raises(ValueError, match="learning_rate has no effect while search"):
-        parse_candidate("linear_probe(learning_rate=0.01)")
+        auto.configure_strictly(idle, "fewshot")
+    assert auto.configure_strictly(idle, "fewshot", PUBLISHED) == auto.configure(idle)
+    assert auto.support_feature_views(auto.configure(idle)) == 20  # finished results keep their candidates
     pixels = [torch.zeros(3, 8, 8, dtype=torch.uint8)] * 2
     with pytest.raises(ValueError, match="learning_rate has no effect while search"):
         bolt.adapt(backbone, pixels, [0, 1], ["a", "b"], method="linear_probe", learning_rate=0.01)

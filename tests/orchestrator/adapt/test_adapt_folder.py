@@ -360,6 +360,11 @@ def _bomb(place: Path) -> None:
         (None, {"images": DatasetOptions(templates=("no place",))}, "--template: "),
         (None, {"methods": ("zero_shot", "zero_shot")}, "twice"),
         (None, {"methods": ("zero_shot(",)}, "--methods: "),
+        (
+            None,
+            {"methods": ("linear_probe(learning_rate=0.01)",)},
+            "--methods: linear_probe.learning_rate has no effect",
+        ),
     ],
 )
 def test_wrong_folders_and_options_are_named(
