@@ -50,6 +50,7 @@ class Overrides:
         fine_tuning: field of the source models' recipe -> value.
         methods: method -> setting -> value.
         used: the fields that were applied to a block so far.
+        idle: method -> why its settings have no effect in the entries so far; empty if they have one in some entry.
     """
 
     fields: dict[str, Any] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class Overrides:
     fine_tuning: dict[str, Any] = field(default_factory=dict)
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    idle: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, options: Iterable[str]) -> Overrides:
@@ -107,7 +109,7 @@ class Overrides:
         return changed
 
     def check_used(self, methods: Sequence[str], *, fine_tunes: bool) -> None:
-        """Raise ``UserError`` for an override of a method or field that the grid does not have.
+        """Raise ``UserError`` for an override without an effect, or of a method or field that the grid does not have.
 
         ``fine_tunes``: whether the grid has source models that are fine-tuned here.
         """
@@ -116,6 +118,8 @@ class Overrides:
         for method in self.methods:
             if method not in methods:
                 raise (OPTION / method).unknown_name("method of this grid", method, methods)
+            if why := self.idle.get(method):
+                raise (OPTION / method).error(why)
         for name in self.fields:
             if name not in self.used:
                 raise (OPTION / name).error("no block of this grid takes this field")

@@ -81,8 +81,9 @@ def resolve_method(
 ) -> ResolvedMethod:
     """Return the method that an entry of ``methods`` names, with the overrides applied to its settings.
 
-    Raises ``UserError`` for an unknown method or setting, for an invalid value of a setting, for a setting that has no
-    effect beside the others, and for a method that cannot be measured on the track.
+    Raises ``UserError`` for an unknown method or setting, for an invalid value of a setting, for a setting of the file
+    that has no effect beside the others, and for a method that cannot be measured on the track. If the entry has
+    overrides, settings without an effect are noted in ``overrides.idle``.
     """
     if choice.name not in METHODS:
         raise location.unknown_name("method", choice.name, METHODS)
@@ -102,20 +103,25 @@ def resolve_method(
             option = OPTION / method.name / "precision"
             raise option.unknown_name("number format", str(precision), known)
     if changes:
-        _configure(method, choice.settings, track, None, location)
+        _configure(method, choice.settings, track, location)
     at = OPTION / method.name if changes else location
-    settings = _configure(method, {**choice.settings, **changes}, track, protocol, at)
+    settings = _configure(method, {**choice.settings, **changes}, track, at)
+    try:
+        method.check_effects(settings, track.method_track or track.name, protocol)
+        overrides.idle[method.name] = ""
+    except ValueError as error:
+        if not changes:
+            raise location.error(str(error)) from None
+        overrides.idle.setdefault(method.name, str(error))
     preset = choice.settings.get("preset")
     label = choice.label or (f"{choice.name}[{preset}]" if preset else None)
     ref = MethodRef(method.name, method.version, method.identity_of(settings))
     return ResolvedMethod(method, ref, settings, method.needs_sources(settings), label, precision, location)
 
 
-def _configure(
-    method: Method, changes: Mapping[str, Any], track: Track, protocol: Protocol | None, location: Location
-) -> Any:
+def _configure(method: Method, changes: Mapping[str, Any], track: Track, location: Location) -> Any:
     try:
-        return track.configure(method, changes, protocol)
+        return track.configure(method, changes)
     except UnknownName as error:
         kind = "preset" if error.where.startswith("presets") else "setting"
         raise location.unknown_name(f"{kind} of {method.name}", error.name, error.known) from None

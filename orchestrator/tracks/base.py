@@ -108,12 +108,9 @@ class Track:
             return False
         return (self.method_track or self.name) in method.tracks
 
-    def configure(self, method: Method, changes: Mapping[str, Any], protocol: Protocol | None = None) -> Any:
+    def configure(self, method: Method, changes: Mapping[str, Any]) -> Any:
         """Return a method's settings: its defaults on this track, with ``changes``.
 
-        Raises the errors of ``Method.configure`` or, if a protocol is given, of ``Method.configure_strictly``.
+        Raises the errors of ``Method.configure``.
         """
-        track = self.method_track or self.name
-        if protocol is None:
-            return method.configure(changes, track)
-        return method.configure_strictly(changes, track, protocol)
+        return method.configure(changes, self.method_track or self.name)

@@ -166,3 +166,12 @@ def test_set_wakes_an_idle_setting_of_the_file(load: LoadGrid) -> None:
     assert load(text, set_=["protocol=published"]).cells
     with pytest.raises(UserError, match="learning_rate has no effect"):
         load(GRID.replace("- trained", "- linear_probe"), set_=["linear_probe.learning_rate=0.01"])
+
+
+def test_set_may_be_idle_in_some_entries_of_a_method(load: LoadGrid) -> None:
+    """No view of the test images could be set in a grid that also measures ``dmn`` on the few-shot track."""
+    for methods in (
+        "- linear_probe: {search: fixed}\n      - linear_probe",
+        "- linear_probe\n      - linear_probe: {search: fixed}",
+    ):
+        assert load(GRID.replace("- trained", methods), set_=["linear_probe.learning_rate=0.01"]).cells
