@@ -329,6 +329,10 @@ def test_the_method_states_its_start() -> None:
     assert meta_recipe(settings) == MetaRecipe(variant="reptile", steps=7, clip_norm=2.0, inner_rate=1.0)
     assert meta_recipe(method.configure({"preset": "first_order"})) == MetaRecipe(variant="first_order")
     assert meta_recipe(method.configure({"preset": "reptile"})).outer_rate == 1.0
+    smaller = {"preset": "reptile", "meta_query": 1}  # an episode then needs fewer images of a dataset
+    assert method.configure_strictly(smaller, "fewshot").meta_query == 1
+    with pytest.raises(ValueError, match="meta_clip_norm has no effect while variant is 'reptile'"):
+        method.configure_strictly({"preset": "reptile", "meta_clip_norm": 2.0}, "fewshot")
     with pytest.raises(ValueError, match="meta_steps"):
         method.configure({"meta_steps": 0})
     assert method.source_directions(settings, 768, 16) == 0
