@@ -121,7 +121,6 @@ def test_a_model_with_learned_tokens_is_read_back_without_its_backbone(tmp_path:
     assert "learned tokens" in (tmp_path / "model" / CARD).read_text()
 
 
-@pytest.mark.slow
 def test_the_model_reads_measured_images_in_the_stated_range(tmp_path: Path) -> None:
     for name, value in (("dark", 100), ("light", 3000)):
         (tmp_path / "ware" / name).mkdir(parents=True)
@@ -132,6 +131,7 @@ def test_the_model_reads_measured_images_in_the_stated_range(tmp_path: Path) -> 
     assert model.pixels([tmp_path / "ware" / "light" / "0.png"]).unique().tolist() == [255]
 
 
+@pytest.mark.slow
 def test_no_test_label_is_used_for_the_choice_or_the_model(with_test: tuple[Path, Adaptation], tmp_path: Path) -> None:
     """With the labels of the test images permuted, only the accuracy on them changes."""
     folder, done = with_test
