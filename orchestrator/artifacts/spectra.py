@@ -8,7 +8,7 @@ Shape legend: m, n rows and columns of a weight matrix, k directions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,8 +28,8 @@ from orchestrator.artifacts.source_model import Source, source_address
 from orchestrator.artifacts.spec import FLOAT_BYTES, TOWER_FILE, ArtifactCache, ArtifactSpec, round_up
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, SourceRef
-from orchestrator.store import Artifact, Builder
-from orchestrator.util.identity import address, encode
+from orchestrator.store import Artifact, Builder, Store
+from orchestrator.util.identity import address, encode, slug
 
 Value = TypeVar("Value")
 
@@ -43,6 +43,9 @@ A method goes through all matrices in the same order. If fewer bases were kept t
 be removed before it is used again. 98 bases are the leading and the trailing singular directions of ViT-B's 49
 matrices. Of ViT-L/14's 97 matrices, only the leading or only the trailing directions can be kept.
 """
+
+TOTAL = "total"
+"""The name of a sum in its address, where other spectra have the dataset of their source."""
 
 DIRECTIONS_FILE, TOTAL_FILE = "directions.safetensors", "total.safetensors"
 
@@ -98,6 +101,12 @@ def directions_address(backbone: str, source: SourceRef, top_k: int) -> str:
     return f"{SourceDirections.kind}/{address(backbone, source.dataset, f'top{top_k}', of=identity)}"
 
 
+def stored_spectra(store: Store, backbone: str, names: Iterable[str]) -> list[str]:
+    """Return the addresses of a backbone's spectra that the store has. Names are datasets of sources, or ``TOTAL``."""
+    prefixes = tuple(f"{SourceDirections.kind}/{slug(backbone)}.{slug(name)}." for name in names)
+    return [found for found in store.addresses(SourceDirections.kind) if found.startswith(prefixes)]
+
+
 @dataclass(frozen=True)
 class DomainTotal(ArtifactSpec):
     """The float64 sum of the task vectors of a domain's source models.
@@ -114,7 +123,7 @@ class DomainTotal(ArtifactSpec):
 
     @property
     def name_parts(self) -> tuple[str | int, ...]:
-        return self.sources[0].backbone.name, "total", len(self.sources)
+        return self.sources[0].backbone.name, TOTAL, len(self.sources)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -253,11 +262,10 @@ class SourceSet(Sources):
         subtracting the others. ``None`` if no sum is left.
         """
         wanted, found = set(self._sources), []
-        for stored in self._loaded.store.addresses("spectra"):
-            if ".total." in stored:
-                artifact = self._loaded.artifact(stored)
-                covered = [SourceRef(dataset, digest) for dataset, digest in artifact.meta["sources"]]
-                left_out = [source for source in covered if source not in wanted]
-                if wanted <= set(covered) and len(left_out) < len(wanted):
-                    found.append((artifact, left_out))
+        for stored in stored_spectra(self._loaded.store, self._backbone.name, [TOTAL]):
+            artifact = self._loaded.artifact(stored)
+            covered = [SourceRef(dataset, digest) for dataset, digest in artifact.meta["sources"]]
+            left_out = [source for source in covered if source not in wanted]
+            if wanted <= set(covered) and len(left_out) < len(wanted):
+                found.append((artifact, left_out))
         return min(found, key=lambda total: len(total[1]), default=None)

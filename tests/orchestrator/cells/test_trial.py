@@ -250,6 +250,7 @@ def broken_methods() -> Iterator[None]:
     made: dict[str, Method] = {
         name: replace(zero_shot, name=name, adapt=adapt) for name, adapt in (("raises", raises), ("diverges", diverges))
     }
+    made["raises_beside_sources"] = replace(METHODS["bolt"], name="raises_beside_sources", adapt=raises)
     for method in made.values():
         bolt.methods.METHODS.register(method)
     yield
@@ -308,6 +309,24 @@ def test_a_cell_that_read_a_damaged_artifact_is_to_be_tried_again(
     build(missing, made)
     assert run_and_record(cell, made).kind == "finished"
     assert cell.id not in store.read_failures()
+
+
+@pytest.mark.usefixtures("broken_methods")
+def test_spectra_that_the_cell_cannot_have_read_are_not_looked_at(world: World, tmp_path: Path) -> None:
+    """A method's bug was blamed on another backbone's damaged file, and all spectra of the store were read."""
+    made = replace(world.settings, store_url=str(tmp_path / "store"))
+    shutil.copytree(world.settings.store_url, made.store_url)
+    cell = world.pick("bolt")
+    cell = replace(cell, method=MethodRef("raises_beside_sources", 1, cell.method.settings))
+    manifests = [
+        tmp_path / "store" / "spectra" / name / "manifest.json" for name in ("b-16.total.3--0", "b-16.a.top16--0")
+    ]
+    for manifest in manifests:
+        manifest.parent.mkdir()
+        manifest.write_text("{}")
+    assert "the method's own bug" in run_and_record(cell, made).error
+    assert not Store(made.store_url).read_failures()[cell.id].retryable
+    assert all(manifest.is_file() for manifest in manifests)
 
 
 def test_a_store_that_takes_nothing_is_no_failure_of_the_cell(world: World) -> None:
