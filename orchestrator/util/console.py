@@ -10,6 +10,8 @@ import rich.console
 from rich.segment import Segment
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.status import Status
     from rich.table import Table
 
 
@@ -30,6 +32,19 @@ class Console(rich.console.Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)
+
+    def status(self, status: RenderableType, **options: Any) -> Status:
+        """Return a status line without markup. Rich's own status lines read markup, whatever their console is told."""
+        from rich.status import Status
+        from rich.text import Text
+
+        class PlainStatus(Status):
+            def update(self, status: RenderableType | None = None, **options: Any) -> None:
+                super().update(Text(status) if isinstance(status, str) else status, **options)
+
+        line = PlainStatus("", console=self, **options)
+        line.update(status)
+        return line
 
     def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
         """Render as rich does. Rich's own control codes are separate segments, which stay unchanged."""

@@ -148,6 +148,16 @@ def test_colours_of_this_project_stay() -> None:
     assert "\x1b[31mfailed" in screen.getvalue()
 
 
+def test_brackets_in_a_status_line_are_no_markup() -> None:
+    """``adapt -o 'mug[/a]'`` was a traceback after all its work, when it showed that it writes the model."""
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=200, color_system=None)
+    with console.status("a[b] m[/x]") as status:
+        console.print("a line above shows the text at once")
+        status.update("c[d] n[/y]")
+    assert all(text in screen.getvalue() for text in ("a[b] m[/x]", "c[d] n[/y]"))
+
+
 def test_words_of_every_language_tabs_and_line_ends_stay() -> None:
     text = "Müller, 犬 \t and\n\u05d0 ± ·"
     assert printable(text) == text
