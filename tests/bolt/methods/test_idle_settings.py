@@ -9,7 +9,7 @@ import torch
 import bolt
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
-from bolt.protocol import PUBLISHED, STRICT
+from bolt.protocol import PROTOCOLS, PUBLISHED, STRICT
 from tests.helpers.towers import make_task
 
 IDLE: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
@@ -23,8 +23,13 @@ IDLE: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("ape_t", "fewshot", {"search": "fixed"}, {}, "validation is 'none': set validation to drawn or whole"),
     ("gda", "fewshot", {"one_shot_share": 0.5}, {"alpha": 1.0}, "alpha is 1.0: leave out one of the two"),
     ("logistic_probe", "fewshot", {"one_shot_c": 0.01}, {"c": 1.0}, "c is 1.0: leave out one of the two"),
+    ("tip_adapter_f", "fewshot", {"alpha": 2.0}, {}, "search is 'loo': set search to 'fixed'"),
+    ("ape_t", "fewshot", {"one_shot_alpha": 9.0}, {}, "no effect on any track"),
+    ("auto", "fewshot", {"folds": 2}, {"candidates": ("gda",)}, "set candidates to several methods"),
+    ("coop", "fewshot", {"context_tokens": 4}, {"initial_words": "a b"}, "set initial_words to ''"),
     ("kgcoop", "fewshot", {"context_tokens": 4}, {}, "initial_words is 'a photo of a': set initial_words to ''"),
     ("dmn", "fewshot", {"capacity": 1}, {}, "track is 'fewshot': set track to 'tta_stream'"),
+    ("dmn", "tta_stream", {"kept": 0.5}, {}, "views is 1: set views to at least 2"),
     ("dmn_trained", "fewshot", {"warmup_fraction": 0.5}, {"warmup_steps": 1}, "warmup_steps is 1: leave out one"),
     ("dmn_trained", "fewshot", {"warmup_steps": 3}, {"schedule": "halving"}, "set schedule to cosine or constant"),
     ("bolt_pooled", "fewshot", {"whitening_epsilon": 0.01}, {}, "set orthogonalisation to 'whitening'"),
@@ -62,6 +67,9 @@ def test_settings_with_an_effect_and_presets_are_taken() -> None:
     assert probe.configure_strictly({"learning_rate": 0.01}, "fewshot", PUBLISHED).learning_rate == 0.01
     best = replace(STRICT, config_selection="best_on_test")
     assert probe.configure_strictly({"learning_rate": 0.01}, "fewshot", best).learning_rate == 0.01
+    official = PROTOCOLS["tip_adapter"]  # alpha is used while the keys are trained, and then searched
+    assert METHODS["tip_adapter_f"].configure_strictly({"alpha": 1.17}, "fewshot", official).alpha == 1.17
+    assert METHODS["ape_t"].configure_strictly({"alpha_max": 3.0}, "fewshot", official).alpha_max == 3.0
     for name, method in METHODS.items():
         for preset in method.presets:
             assert method.configure_strictly({"preset": preset}, "fewshot") == method.configure({"preset": preset}), (
