@@ -77,7 +77,7 @@ class Reading:
             number format's range.
 
     Raises:
-        ValueError: if there are neither one nor three bands, or if the range does not ascend.
+        ValueError: if ``bands`` is not one or three whole numbers from 1, or ``range`` not two ascending values.
     """
 
     upright: bool = True
@@ -85,9 +85,13 @@ class Reading:
     range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        if self.bands is not None and (len(self.bands) not in (1, 3) or min(self.bands) < 1):
+        if self.bands is not None and not (
+            len(self.bands) in (1, 3) and all(isinstance(band, int) and band > 0 for band in self.bands)
+        ):
             raise ValueError("bands must be three numbers (red, green, blue) or one (grey), from 1, such as 4,3,2")
-        if self.range is not None and not -math.inf < self.range[0] < self.range[1] < math.inf:
+        if self.range is not None and not (
+            len(self.range) == 2 and -math.inf < self.range[0] < self.range[1] < math.inf
+        ):
             raise ValueError(
                 "a range must be two values, such as 0,3000: the value that becomes black, and the larger value that "
                 "becomes white"

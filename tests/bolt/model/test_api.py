@@ -546,7 +546,10 @@ def test_of_classes_with_equal_names_the_highest_score_is_kept(backbone: Backbon
         ("interpolation", "nearest", "interpolation cannot be 'nearest'"),
         ("notes", [1], "notes cannot be"),
         ("bands", [0, 1, 2], "bands must be three numbers"),
+        ("bands", [1.5, 2, 3], "bands must be three numbers"),
         ("range", [3000, 0], "a range must be"),
+        ("range", [3000], "a range must be"),
+        ("range", [0, 3000, 4000], "a range must be"),
     ],
 )
 def test_an_index_that_was_edited_wrongly_gives_no_predictions(
