@@ -13,6 +13,12 @@ DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, 
 """Errors of a full or read-only disk, which the user can fix. They are shown without a traceback."""
 
 
+def start() -> None:
+    """Prepare this process, and run the ``orchestrator`` command."""
+    prepare_process()
+    main()
+
+
 def main() -> None:
     """Run the ``orchestrator`` command."""
     # Python searches for unreachable cycles after every 700 new objects. A plan of 44,516 cells makes millions of
@@ -56,20 +62,14 @@ def main() -> None:
 def _check_arguments() -> None:
     """Raise ``UserError`` for an argument that is not UTF-8, because it cannot be written into a file.
 
-    Arguments of ``predict`` are not checked, because it labels files of any name. Raise ``UserError`` also if the
-    working folder was deleted, because libraries cannot start in such a folder.
+    Arguments of ``predict`` are not checked, because it labels files of any name.
     """
     from orchestrator.util.errors import UserError
 
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        raise UserError("the working folder was deleted", hint="go to a folder that exists: cd") from None
     foreign = next((word for word in sys.argv[1:] if any("\ud800" <= letter <= "\udfff" for letter in word)), None)
     if foreign is not None and sys.argv[1] != "predict":
         raise UserError(f"the name {foreign!a} is not UTF-8", hint="rename the file or folder")
 
 
 if __name__ == "__main__":
-    prepare_process()
-    main()
+    start()

@@ -1,4 +1,4 @@
-"""Prepares a process that ``python -m`` started, before it imports anything else."""
+"""Prepares a process that runs a command, before it imports anything else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ def prepare_process() -> None:
 
     ``python -m`` searches the working folder for modules first. A user's ``random.py`` there would hide Python's own
     module. The folder is still searched if the project lies in it.
+
+    In a working folder that was deleted, print an error and exit: libraries cannot start there.
     """
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        print("error: the working folder was deleted\n  go to a folder that exists: cd", file=sys.stderr)
+        sys.exit(2)
     if sys.getfilesystemencoding() == "ascii" and not sys.flags.utf8_mode:
         os.environ["PYTHONUTF8"] = "1"  # for the processes that this one starts
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])

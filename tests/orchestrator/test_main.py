@@ -31,21 +31,6 @@ def test_an_error_of_a_disk_names_the_file_and_does_not_blame_the_store(
     assert "store" not in text
 
 
-def test_a_working_folder_that_was_deleted_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """PyTorch's arithmetic library ended the process there, and named a file of its own."""
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    monkeypatch.setattr(sys, "argv", ["orchestrator", "plan", "smoke"])
-    monkeypatch.setattr("gc.freeze", lambda: None)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("error: the working folder was deleted")
-
-
 ASCII = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
@@ -67,6 +52,25 @@ def test_names_are_utf8_whatever_the_locale(tmp_path: Path) -> None:
     none = run(tmp_path, "predict", "größe", "bücher", module="bolt")
     assert none.returncode == 2
     assert none.stderr.decode().startswith("error: größe ")
+
+
+@pytest.mark.slow
+def test_the_installed_script_starts_in_utf8_mode_too(tmp_path: Path) -> None:
+    """It called the store's name in UTF-8 not UTF-8."""
+    code = "from orchestrator.__main__ import start; start()"
+    command = [sys.executable, "-c", code, "status", "smoke", "--store", "störe"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, env=ASCII, timeout=TIMEOUT)
+    assert ended.returncode == 0, ended.stderr.decode()
+
+
+@pytest.mark.parametrize(("module", "word"), [("orchestrator", "plan"), ("bolt", "predict")])
+def test_a_working_folder_that_was_deleted_is_said(tmp_path: Path, module: str, word: str) -> None:
+    """PyTorch's arithmetic library ended the process there, and named a file of its own."""
+    (tmp_path / "gone").mkdir()
+    command = ["sh", "-c", f"rmdir ../gone && exec {sys.executable} -m {module} {word} a b"]
+    ended = subprocess.run(command, cwd=tmp_path / "gone", capture_output=True, timeout=TIMEOUT)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(b"error: the working folder was deleted")
 
 
 @pytest.mark.slow
