@@ -57,7 +57,7 @@ def model_name(architecture: str) -> str:
     if file != own and (missing := {"embed_dim", "vision_cfg", "text_cfg"} - {*dict(read_json(file))}):
         raise ValueError(f"{file} is no model configuration of open_clip: it has no {', '.join(sorted(missing))}")
     open_clip.add_model_config(file)
-    return file.stem
+    return architecture if file == own else file.stem
 
 
 def clip_from_file(architecture: str, file: Path, quick_gelu: bool) -> nn.Module:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import bolt
 from bolt.clip.huggingface import config_from_shape
+from bolt.clip.whole_clip import model_name
 from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.catalog import BackboneEntry, load_catalog
 from orchestrator.catalog.location import grids_folder
@@ -234,6 +235,12 @@ def test_a_configuration_that_open_clip_cannot_build_says_so(kind: str, tmp_path
     (tmp_path / "mine.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=complaint):
         backbone_entry(**{**TINY, "architecture": str(tmp_path / "mine.json")}, quick_gelu=False)
+
+
+def test_a_models_name_may_have_a_slash() -> None:
+    """``ViT-B/32`` became ``32``, and a model of the hub became open_clip's own model of that name."""
+    for name in ("ViT-B/32", "hf-hub:someone/ViT-B-32"):
+        assert model_name(name) == name
 
 
 def test_a_configuration_without_a_part_is_not_that_of_another_folder(tmp_path: Path) -> None:
