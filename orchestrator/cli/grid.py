@@ -76,7 +76,8 @@ def grid(
     """
     from orchestrator.cli.session import run_session
     from orchestrator.execution.run import CELL_LIMIT_SECONDS, RunOptions
-    from orchestrator.sharing.grid_listing import namesake, write_listing
+    from orchestrator.progress.status_file import namesake, read_status
+    from orchestrator.sharing.grid_listing import write_listing
 
     if local and address:
         raise UserError("--local and --address exclude each other", hint="give one of them")
@@ -95,7 +96,7 @@ def grid(
     if plan:
         _print_plan(workspace, retry_failed, disk_budget, gpu_memory, raced=race)
         return
-    if other := namesake(grid, settings):
+    if other := namesake(read_status(workspace.store.files, workspace.grid.name), grid):
         what = f"{other} has the same name: this grid's report and MLflow runs replace those of that file; results stay"
         print_line(f"note: {what}", style="yellow")
     longest = CELL_LIMIT_SECONDS if cell_limit is None else cell_limit

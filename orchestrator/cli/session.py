@@ -64,7 +64,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
             for line in plan.own_splits:
                 print_line(line, console)
 
-        status, built, started = StatusFile(store.files, grid.name, grid.title, command_line()), 0, 0
+        status, built, started = StatusFile(store.files, grid.given, grid.title, command_line()), 0, 0
         if plan.todo:
             counter = ProgressCounter.of_plan(plan, store, settings, local=options.local)
             progress = ProgressDisplay(counter, status, console)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,12 +47,12 @@ def status(
     elif grid is None:
         Console().print(store_view(opened))
     elif watch:
-        watch_run(opened, Path(grid).stem, Console())
+        watch_run(opened, grid, Console())
     else:
         from orchestrator.sharing.grid_listing import list_grid
 
         listing = list_grid(grid, settings, results_overrides(grid, settings, set_))
-        Console().print(status_view(opened, listing.name, listing.title, listing.labels))
+        Console().print(status_view(opened, grid, listing.title, listing.labels))
 
 
 def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[str] | None) -> dict[str, Any]:
@@ -61,15 +60,15 @@ def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[st
 
     Without a grid, return the last run of every grid in the store.
     """
-    from orchestrator.progress.status_file import read_status
+    from orchestrator.progress.status_file import Status, last_run, read_status
     from orchestrator.sharing.grid_listing import list_grid
 
-    def run(name: str) -> dict[str, Any] | None:
-        found = read_status(store.files, name)
+    def run(found: Status | None) -> dict[str, Any] | None:
         return None if found is None else found.model_dump(mode="json", exclude={"format"})
 
     if grid is None:
-        return {"store": store.url, "runs": [shown for name in store.files.records("status") if (shown := run(name))]}
+        statuses = (read_status(store.files, name) for name in store.files.records("status"))
+        return {"store": store.url, "runs": [shown for status in statuses if (shown := run(status))]}
     listing = list_grid(grid, settings, results_overrides(grid, settings, set_))
     results, failed, damaged = store.read_outcomes(listing.labels)
     return {
@@ -84,5 +83,5 @@ def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[st
         },
         "damaged": damaged,
         "failures": [{"id": each.id, "error": each.error, "log": each.log} for each in failed],
-        "run": run(listing.name),
+        "run": run(last_run(store.files, grid)),
     }

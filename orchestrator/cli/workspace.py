@@ -57,7 +57,7 @@ class Workspace:
         from orchestrator.progress.status_file import was_raced
 
         read = replace(self, grid=replace(self.grid, metric=metric or self.grid.metric))
-        return read.plan(raced=was_raced(self.store.files, self.grid.name, self.grid.race))
+        return read.plan(raced=was_raced(self.store.files, self.grid.given, self.grid.race))
 
 
 def open_workspace(
@@ -84,11 +84,17 @@ def open_workspace(
 
 
 def results_overrides(grid: str, settings: RunSettings, given: list[str] | None) -> list[str]:
-    """Return the given values of ``--set``. Without any, print a note and return the values of the last run."""
-    from orchestrator.progress.status_file import set_values
+    """Return the given values of ``--set``. Without any, print a note and return the values of the last run.
+
+    Print a note too if another grid file of the same name ran last.
+    """
+    from orchestrator.progress.status_file import namesake, read_status, set_values
     from orchestrator.store import Store
 
-    values = set_values(Store(settings.store_url).files, grid, given)
+    files = Store(settings.store_url).files
+    if other := namesake(read_status(files, Path(grid).stem), grid):
+        typer.echo(printable(f"note: the last run of that name in {settings.store_url} was of {other}"), err=True)
+    values = set_values(files, grid, given)
     if values and given is None:
         same = shlex.join(word for value in values for word in ("--set", value))
         note = f"note: {same} is taken from the last run of {Path(grid).stem}; give --set '' to use none"

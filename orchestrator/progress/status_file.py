@@ -7,6 +7,7 @@ machine is gone. On the driver's own machine, the driver's process is looked up 
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import os
 import shlex
 import socket
@@ -18,6 +19,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from orchestrator.catalog.location import grids_folder
 from orchestrator.progress.snapshot import Snapshot
 from orchestrator.store.files import Files
 from orchestrator.util.machine import has_ended, process_start_time
@@ -43,6 +45,7 @@ class Status(BaseModel, frozen=True, allow_inf_nan=False):
         host, pid: the driver's machine and process.
         started: when the driver's process started, in seconds since the epoch.
         at: when the file was written, in seconds since the epoch.
+        file: the path of the grid's file. Earlier versions wrote none.
         line, shot: the progress at that moment, in one line and in full.
     """
 
@@ -57,6 +60,7 @@ class Status(BaseModel, frozen=True, allow_inf_nan=False):
     at: float
     line: str
     shot: Snapshot
+    file: str = ""
 
     @property
     def label(self) -> str:
@@ -81,10 +85,11 @@ class Status(BaseModel, frozen=True, allow_inf_nan=False):
 
 
 class StatusFile:
-    """Writes a run's status into a store."""
+    """Writes the status of a grid's run into a store. ``grid`` is the grid's name or the path of its file."""
 
     def __init__(self, files: Files, grid: str, title: str = "", command: str = "") -> None:
-        self._files, self.grid, self.title, self.command = files, grid, title, command
+        self._files, self.grid, self.title, self.command = files, Path(grid).stem, title, command
+        self._grid_file = str(_grid_file(grid))
         self._written = float("-inf")
 
     def write(self, state: State, snapshot: Snapshot) -> None:
@@ -108,9 +113,10 @@ class StatusFile:
             at=time.time(),
             line=snapshot.line,
             shot=snapshot,
+            file=self._grid_file,
         )
         with contextlib.suppress(OSError):
-            self._files.write(_file_name(self.grid), status.model_dump_json(indent=1).encode())
+            self._files.write(_status_name(self.grid), status.model_dump_json(indent=1).encode())
 
 
 def set_values(files: Files, grid: str | os.PathLike[str], given: Sequence[str] | None) -> list[str]:
@@ -121,27 +127,55 @@ def set_values(files: Files, grid: str | os.PathLike[str], given: Sequence[str] 
     """
     if given is not None:
         return [value for value in given if value]
-    status = read_status(files, Path(grid).stem)
+    status = last_run(files, grid)
     words = shlex.split(status.command) if status else []
     found = [(word, value) for word, value in pairwise([*words, ""]) if word.partition("=")[0] == "--set"]
     return [value if word == "--set" else word.removeprefix("--set=") for word, value in found]
 
 
-def was_raced(files: Files, grid: str, planned: bool) -> bool:
-    """Return whether the last run of a grid was a race. ``planned``: whether the grid's file asks for a race."""
-    status = read_status(files, grid)
+def was_raced(files: Files, grid: str | os.PathLike[str], planned: bool) -> bool:
+    """Return whether the last run of a grid was a race. ``planned``: whether the grid's file asks for a race.
+
+    ``grid`` is the grid's name or the path of its file.
+    """
+    status = last_run(files, grid)
     words = shlex.split(status.command) if status else []
     return "--race" in words or (planned and "--no-race" not in words)
 
 
-def _file_name(grid: str) -> str:
+def _status_name(grid: str) -> str:
     return f"status/{grid}.json"
 
 
+def _grid_file(grid: str | os.PathLike[str]) -> Path:
+    path = Path(grid)
+    return (path if path.suffix else grids_folder() / f"{path}.yaml").absolute()
+
+
+def namesake(status: Status | None, grid: str | os.PathLike[str]) -> str:
+    """Return the path of the file whose run wrote the status, if that file is another grid than ``grid``.
+
+    Return ``""`` for an equal file, so that copies of a grid are one grid, and if the file is gone.
+    """
+    with contextlib.suppress(OSError):
+        if status is not None and not filecmp.cmp(status.file, _grid_file(grid), shallow=False):
+            return status.file
+    return ""
+
+
+def last_run(files: Files, grid: str | os.PathLike[str]) -> Status | None:
+    """Return the status of a grid's last run; ``None`` without a run, and if another file of its name ran later.
+
+    ``grid`` is the grid's name or the path of its file.
+    """
+    status = read_status(files, Path(grid).stem)
+    return None if namesake(status, grid) else status
+
+
 def read_status(files: Files, grid: str) -> Status | None:
-    """Return the status of a grid's last run; ``None`` without a run, or if the file cannot be read."""
+    """Return the status of the last run under a grid's name; ``None`` without one, or if the file cannot be read."""
     try:
-        status = Status.model_validate_json(files.read(_file_name(grid)))
+        status = Status.model_validate_json(files.read(_status_name(grid)))
     except (OSError, ValueError):
         return None
     if status.grid != grid:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from contextlib import nullcontext
+from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from orchestrator.planning.cell_counts import count_cells
-from orchestrator.progress.status_file import REMOTE_SECONDS, Status, read_status
+from orchestrator.progress.status_file import REMOTE_SECONDS, Status, last_run, read_status
 from orchestrator.progress.view import LiveView
 from orchestrator.store import Store
 from orchestrator.util.console import plain_table, print_line
@@ -27,20 +28,22 @@ PLAIN_SECONDS = 30.0
 SHOWN_FAILURES = 10
 
 
-def status_view(store: Store, name: str, title: str, cell_ids: Collection[str]) -> RenderableType:
+def status_view(store: Store, grid: str, title: str, cell_ids: Collection[str]) -> RenderableType:
     """Return the progress of a grid, the state of its last run, and its recorded failures.
+
+    ``grid`` is the grid's name or the path of its file.
 
     Damaged files of results are moved out of the way.
     """
     results, failed, damaged = store.read_outcomes(cell_ids)
     todo = len(cell_ids) - len(results) - sum(not failure.retryable for failure in failed)
     parts: list[RenderableType] = []
-    status = read_status(store.files, name)
+    status = last_run(store.files, grid)
     if status is not None and status.state in ("running", "silent", "died"):
         parts.append(run_view(status))
     else:
         counts = count_cells(len(cell_ids), len(results), todo, len(failed), damaged)
-        parts += [Text(f"{name}: {title}", style="bold"), Text(counts)]
+        parts += [Text(f"{Path(grid).stem}: {title}", style="bold"), Text(counts)]
         if status is not None:
             parts.append(Text(f"last run {status.headline(time.time())}", overflow="fold"))
             parts += [Text(status.shot.race)] if status.shot.race else []
@@ -60,7 +63,7 @@ def run_view(status: Status) -> RenderableType:
 
 def watch(store: Store, grid: str, console: Console) -> None:
     """Show a run until it ends, or until Ctrl-C. Raises ``UserError`` when no run of the grid is under way."""
-    status = read_status(store.files, grid)
+    status = last_run(store.files, grid)
     if status is None or status.state != "running":
         what = f"its last run {status.headline(time.time())}" if status else "it was never run there"
         raise UserError(
@@ -78,7 +81,7 @@ def watch(store: Store, grid: str, console: Console) -> None:
                     printed, due = status.shot.line, now + PLAIN_SECONDS
                     print_line(printed, console)
                 time.sleep(POLL_SECONDS if store.files.is_local else REMOTE_SECONDS / 2)
-                status = read_status(store.files, grid) or status
+                status = last_run(store.files, grid) or status
     except KeyboardInterrupt:
         return
     print_line(status.headline(time.time()), console)

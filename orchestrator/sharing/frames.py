@@ -120,7 +120,7 @@ def verdict(
     check_finished(results, loaded.given, opened)
     metric = metric or loaded.metric
     races: tuple[RacedPlace, ...] = ()
-    if was_raced(opened.files, loaded.name, loaded.race):
+    if was_raced(opened.files, grid, loaded.race):
         ended, read = failed_for_good(failed), opened.read_predictions
         races = grid_races(loaded.cells, loaded.label, results, ended, metric, read, loaded.smallest_difference)
     return arrange_results(

@@ -97,18 +97,6 @@ def write_listing(
         Store(settings.store_url).files.write(_name(source), listing.model_dump_json().encode())
 
 
-def namesake(source: str, settings: RunSettings) -> str:
-    """Return the path of the grid file that was last run under this grid's name, if it is not this grid's own file.
-
-    Return ``""`` if it is, if the file is gone, or if no run is known. ``source``: the name or path of this grid.
-    """
-    with contextlib.suppress(OSError, ValueError, UserError):
-        listing = GridListing.model_validate_json(Store(settings.store_url).files.read(_name(source)))
-        (last, *_), (own, *_) = listing.options, _options(source, settings, ())
-        return last if last != own and Path(last).is_file() else ""
-    return ""
-
-
 def expand_grid(
     grid: str | os.PathLike[str],
     settings: RunSettings,

@@ -15,7 +15,7 @@ from orchestrator.core.events import CellEvent
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.snapshot import Snapshot
-from orchestrator.progress.status_file import Status, StatusFile, read_status, was_raced
+from orchestrator.progress.status_file import Status, StatusFile, last_run, namesake, read_status, set_values, was_raced
 from orchestrator.progress.status_view import status_view, store_view, watch
 from orchestrator.store import Store
 from orchestrator.store.files import Files
@@ -138,6 +138,29 @@ def test_a_status_file_that_is_damaged_or_of_another_format_is_ignored(tmp_path:
     path.parent.mkdir()
     path.write_text(text)
     assert read_status(Files(tmp_path), "demo") is None
+
+
+def test_the_run_of_another_grid_of_the_same_name_is_no_run_of_this_one(tmp_path: Path) -> None:
+    """Regression: its ``--set`` chose the cells that ``results`` counted, and ``status`` showed its progress."""
+    files, mine, other, copy = Files(tmp_path / "runs"), *(tmp_path / name / "own.yaml" for name in ("a", "b", "c"))
+    for path, title in ((mine, "Mine"), (other, "Other"), (copy, "Other")):
+        path.parent.mkdir()
+        path.write_text(f"title: {title}\n")
+    StatusFile(files, str(other), "Other", "python -m orchestrator grid b/own.yaml --race --set shots=1").write(
+        "running", FULL
+    )
+    for same in (other, copy):
+        assert set_values(files, same, None) == ["shots=1"]
+        assert was_raced(files, same, planned=False)
+        assert not namesake(last_run(files, same), same)
+    assert set_values(files, mine, None) == []
+    assert not was_raced(files, mine, planned=False)
+    assert namesake(read_status(files, "own"), mine) == str(other)
+    assert "140/582" not in printed(status_view(Store(tmp_path / "runs"), str(mine), "Mine", []))
+    with pytest.raises(UserError, match="never run there"):
+        watch(Store(tmp_path / "runs"), str(mine), plain_console())
+    other.unlink()  # or the store was moved to another machine
+    assert set_values(files, mine, None) == ["shots=1"]
 
 
 def test_a_store_lists_its_runs(tmp_path: Path) -> None:

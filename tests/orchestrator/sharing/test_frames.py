@@ -28,7 +28,7 @@ from orchestrator.progress.status_file import StatusFile
 from orchestrator.report.grid_report import read_grid_results, write_grid_report
 from orchestrator.sharing import grid_listing
 from orchestrator.sharing.frames import COLUMNS
-from orchestrator.sharing.grid_listing import list_grid, namesake, write_listing
+from orchestrator.sharing.grid_listing import list_grid, write_listing
 from orchestrator.sharing.verify import verify_bundle
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
@@ -222,24 +222,6 @@ def test_a_listing_counts_until_its_origin_changes(
         list_grid(*own)
 
 
-def test_another_file_of_the_same_name_is_told(own: tuple[str, RunSettings], tmp_path: Path) -> None:
-    grid, settings = own
-    loaded, catalog = grid_listing.expand_grid(grid, settings)
-    assert not namesake(grid, settings)
-    write_listing(grid, loaded, catalog, settings)
-    assert not namesake(grid, settings)
-    other = tmp_path / "other" / "own.yaml"
-    assert namesake(str(other), settings) == namesake("own", settings) == grid
-    Path(grid).rename(tmp_path / "own-2.yaml")
-    assert not namesake(str(other), settings)
-    listing = tmp_path / "runs" / "status" / "own.cells"
-    listing.write_text("{}")
-    assert not namesake(str(other), settings)
-    listing.unlink()
-    listing.symlink_to(grid_listing.__file__)  # a link out of the store
-    assert not namesake(str(other), settings)
-
-
 def test_a_grid_without_source_models_is_listed_from_the_store(own: tuple[str, RunSettings], tmp_path: Path) -> None:
     """Which cells it has depends on what the store's source models gain."""
     grid, settings = own
@@ -268,7 +250,7 @@ def test_every_command_sees_the_cells_of_the_same_set(
     store = whole if given else stores.measure(tmp_path / "runs", stores.cells)
     command = f"python -m orchestrator grid {name}.yaml --set shots=[1] --only k=1 --set=seeds=[2]"
     if not given:
-        StatusFile(store.files, name, "", command).write("ended", Snapshot())
+        StatusFile(store.files, grid, "", command).write("ended", Snapshot())
     options = [word for value in values for word in ("--set", value)] if given else []
     set_ = values if given else None
     ids = set(library.results(store.url, grid, set_=set_)["cell_id"])

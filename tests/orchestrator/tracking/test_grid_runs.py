@@ -103,7 +103,7 @@ def test_the_command_that_continues_a_sync_names_the_store(tmp_path: Path, store
 def test_a_sync_without_the_set_of_the_last_run_keeps_its_runs(tmp_path: Path, store: Store) -> None:
     """A run with ``--set`` leaves runs in MLflow; a later ``sync`` without it is about the same cells."""
     command = f"python -m orchestrator grid {tmp_path}/own.yaml --set shots=[1] --set=seeds=[1]"
-    StatusFile(store.files, "own", command=command).write("ended", Snapshot())
+    StatusFile(store.files, f"{tmp_path}/own.yaml", command=command).write("ended", Snapshot())
     said = [
         CliRunner().invoke(
             app, ["sync", f"{tmp_path}/own.yaml", "--store", store.url, *options], catch_exceptions=False
