@@ -59,6 +59,7 @@ def add(
     from orchestrator.catalog import load_catalog
     from orchestrator.catalog.edit import write_entries
     from orchestrator.models.backbone_entry import backbone_entry, model_folder
+    from orchestrator.util.locks import changing
 
     target = catalog[-1]
     loaded = load_catalog(path for path in catalog if path != target or path.exists())
@@ -70,7 +71,8 @@ def add(
         where = loaded.files["backbones", entry.name]
         raise UserError(f"{where} already has a backbone {entry.name}", hint="give another --name")
     fields = entry.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
-    write_entries(target, {"backbones": {entry.name: fields}})
+    with changing(target):
+        write_entries(target, {"backbones": {entry.name: fields}})
     activation = "quick_gelu" if entry.quick_gelu else "gelu"
     print_line(
         f"{entry.name}: {entry.image_size} pixels ({entry.resize}, {entry.interpolation}), "

@@ -18,6 +18,7 @@ from orchestrator.catalog.validation import StrictModel, validated
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.cli.options import PROJECT_FILE
 from orchestrator.util.atomic_files import replacing, writing
+from orchestrator.util.locks import changing
 
 if TYPE_CHECKING:
     from orchestrator.catalog import DatasetEntry
@@ -75,15 +76,16 @@ def remember(catalog: Sequence[Path], data_root: Path) -> Project:
 
     If the working folder cannot be written to, the project is returned unchanged.
     """
-    before = read_project()
-    files = tuple(dict.fromkeys((*before.catalog, *map(_relative, catalog))))
-    project = before.model_copy(update={"catalog": files, "data_root": before.data_root or _relative(data_root)})
-    try:
-        if project != before:
-            with replacing(PROJECT_FILE) as temporary:
-                temporary.write_text(_HEADER + yaml.safe_dump(project.fields, sort_keys=False), encoding="utf-8")
-    except OSError:
-        return before
+    with changing(PROJECT_FILE):
+        before = read_project()
+        files = tuple(dict.fromkeys((*before.catalog, *map(_relative, catalog))))
+        project = before.model_copy(update={"catalog": files, "data_root": before.data_root or _relative(data_root)})
+        try:
+            if project != before:
+                with replacing(PROJECT_FILE) as temporary:
+                    temporary.write_text(_HEADER + yaml.safe_dump(project.fields, sort_keys=False), encoding="utf-8")
+        except OSError:
+            return before
     return project
 
 

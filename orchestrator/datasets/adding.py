@@ -24,6 +24,7 @@ from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.routes.tar_shards import folder_of
 from orchestrator.datasets.verify import Copies, Verified, copy_notes, exclude_broken, verify_dataset
 from orchestrator.util.errors import UserError
+from orchestrator.util.locks import changing
 from orchestrator.util.units import listed, pluralize
 
 USUAL_SHOTS = (1, 2, 4, 8, 16)
@@ -178,15 +179,19 @@ def add_layout(
     fields["image_side"] = found.image_side
     if found.rotated:
         fields["exif_rotation"] = True
+    if not old:  # before the entry: a command that is killed leaves no entry without a record
+        record_checksums(entry, layout.data_root)
     title = "Own images" if options.domain == OWN_DOMAIN else _title(options.domain)
-    known = load_catalog([file for file in catalog_files if file.exists()]).domains
-    domains = {} if options.domain in known else {options.domain: {"title": title}}
-    write_entries(catalog_file, {"domains": domains, "datasets": {} if old else {name: fields}})
-    if old:
-        datasets = {**read_mapping(catalog_file)["datasets"], name: fields}
-        write_entries(catalog_file, {"datasets": datasets}, replace=True)
+    with changing(catalog_file):
+        known = load_catalog([file for file in catalog_files if file.exists()]).domains
+        domains = {} if options.domain in known else {options.domain: {"title": title}}
+        write_entries(catalog_file, {"domains": domains, "datasets": {} if old else {name: fields}})
+        if old:
+            datasets = {**read_mapping(catalog_file)["datasets"], name: fields}
+            write_entries(catalog_file, {"datasets": datasets}, replace=True)
     entry = load_catalog(catalog_files).datasets[name]
-    record_checksums(entry, layout.data_root)
+    if old:
+        record_checksums(entry, layout.data_root)
     return Added(entry, layout.data_root, (*layout.notes, *about_words, *_notes(found, raw)), old, found.copies)
 
 

@@ -27,6 +27,7 @@ from orchestrator.catalog.location import display_path
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.settings import RunSettings
 from orchestrator.util.errors import UserError, explain_hub_error
+from orchestrator.util.locks import changing
 
 HUB = "hf:"
 """Prefix of an address on the Hugging Face hub: ``hf:owner/name[@revision]``."""
@@ -109,18 +110,19 @@ def adopt_checkpoints(
         for line in (examined.summary, *examined.notes):
             say(f"  {line}")
 
-    section: dict[str, Any] = dict(read_mapping(target).get("checkpoints") or {}) if target.exists() else {}
-    entries = section[backbone] = dict(section.get(backbone) or {})
-    home = target.absolute().parent
-    for name, (path, origin) in candidates.items():
-        digest = checkpoint_digest(path)
-        if copy:
-            path = _copied(path, home / "checkpoints" / backbone / name)
-        stated = path.relative_to(home).as_posix() if path.is_relative_to(home) else str(path)
-        if name in entries:
-            say(f"{name}: replaces {entries[name]['file']}")
-        entries[name] = {"file": stated, "sha256": digest} | ({"note": origin} if origin else {})
-    write_entries(target, {"checkpoints": section}, replace=True)
+    with changing(target):
+        section: dict[str, Any] = dict(read_mapping(target).get("checkpoints") or {}) if target.exists() else {}
+        entries = section[backbone] = dict(section.get(backbone) or {})
+        home = target.absolute().parent
+        for name, (path, origin) in candidates.items():
+            digest = checkpoint_digest(path)
+            if copy:
+                path = _copied(path, home / "checkpoints" / backbone / name)
+            stated = path.relative_to(home).as_posix() if path.is_relative_to(home) else str(path)
+            if name in entries:
+                say(f"{name}: replaces {entries[name]['file']}")
+            entries[name] = {"file": stated, "sha256": digest} | ({"note": origin} if origin else {})
+        write_entries(target, {"checkpoints": section}, replace=True)
     say(f"written to {display_path(target)}; use them with: --catalog {target}")
     return list(candidates)
 

@@ -38,3 +38,19 @@ def file_lock(path: Path, *, wait: bool = False) -> Iterator[int]:
             os.ftruncate(stream.fileno(), 0)
             os.write(stream.fileno(), str(os.getpid()).encode())
         yield stream.fileno()
+
+
+@contextlib.contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Lock the folder of a file, so that no other command changes the file between the reading and the writing of it.
+
+    If another process holds the lock, wait for it. On a file system without locks, the block runs unlocked.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            folder = Path(os.path.realpath(path)).parent
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield

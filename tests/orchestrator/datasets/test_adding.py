@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,14 @@ def test_class_folders_side_by_side_become_an_entry(tmp_path: Path) -> None:
     raw = open_dataset(entry, tmp_path)
     assert raw.class_names == ("green plate", "blue bottle", "red mug")
     assert (len(raw.train), len(raw.test)) == (48, 12)
+
+
+def test_datasets_that_are_added_at_the_same_time_are_all_in_the_catalog(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware", 3)
+    names = [f"ware-{number}" for number in range(6)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        assert len(list(pool.map(lambda name: add(tmp_path, name=name), names))) == len(names)
+    assert load_catalog([tmp_path / "mine.yaml"]).datasets.keys() >= {*names}
 
 
 def test_train_and_test_folders_keep_their_parts(tmp_path: Path) -> None:

@@ -40,6 +40,19 @@ def ware(tmp_path: Path) -> DatasetEntry:
     return add_dataset(tmp_path / "ware", [tmp_path / "mine.yaml"], DatasetOptions()).entry
 
 
+def test_a_command_that_is_killed_leaves_no_entry_without_checksums(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    write_photographs(tmp_path / "ware", 5)
+    monkeypatch.setattr("orchestrator.datasets.adding.record_checksums", killed)
+    with pytest.raises(KeyboardInterrupt):
+        add_dataset(tmp_path / "ware", [tmp_path / MINE], DatasetOptions())
+    assert not (tmp_path / MINE).exists()
+
+
 def _remove_class_of_test(folder: Path) -> None:
     shutil.rmtree(folder / "test" / "red_mug")
 
