@@ -18,6 +18,10 @@ def prepare_process() -> None:
 
     In a working folder that was deleted, print an error and exit: libraries cannot start there.
     """
+    # A stream that was closed (`>&-`) is None, and its number would go to the first file that is opened.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     try:
         os.getcwd()
     except FileNotFoundError:

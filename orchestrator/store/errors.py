@@ -87,7 +87,8 @@ def translate_errors(url: str) -> Iterator[None]:
             raise
         if not isinstance(error, OSError) and not type(error).__module__.startswith(_DRIVER_MODULES):
             raise
-        raise store_unavailable(error, url) from error
+        file = error.filename if isinstance(error, OSError) and "://" not in url else None
+        raise store_unavailable(error, str(file or url)) from error
 
 
 def store_unavailable(error: BaseException, url: str) -> StoreUnavailable:

@@ -63,6 +63,15 @@ def test_the_installed_script_starts_in_utf8_mode_too(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr.decode()
 
 
+def test_closed_streams_end_no_command_and_give_no_file_their_numbers(tmp_path: Path) -> None:
+    code = (
+        "import sys; from bolt.util.start import prepare_process; prepare_process(); sys.stdout.buffer.write(b'');"
+        "sys.exit(open('file', 'w').fileno() < 3)"
+    )
+    command = ["sh", "-c", f'exec {sys.executable} -c "{code}" <&- >&- 2>&-']
+    assert subprocess.run(command, cwd=tmp_path, timeout=TIMEOUT).returncode == 0
+
+
 @pytest.mark.parametrize(("module", "word"), [("orchestrator", "plan"), ("bolt", "predict")])
 def test_a_working_folder_that_was_deleted_is_said(tmp_path: Path, module: str, word: str) -> None:
     """PyTorch's arithmetic library ended the process there, and named a file of its own."""

@@ -395,8 +395,14 @@ def test_a_store_that_is_a_file_is_a_users_error(tmp_path: Path) -> None:
         store.read_failures,
         lambda: store.artifact(ADDRESS),
     ):
-        with pytest.raises(UserError, match=f"{tmp_path}/file: the store cannot be used: a part of this path"):
+        with pytest.raises(UserError, match=rf"{tmp_path}/file/\S+: the store cannot be used: a part of this path"):
             look()
+
+
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / ADDRESS / "manifest.json").mkdir(parents=True)
+    with pytest.raises(UserError, match=f"{ADDRESS}/manifest.json: the store cannot be used: a folder is there"):
+        Store(tmp_path).artifact(ADDRESS)
 
 
 def test_a_full_disk_or_an_unavailable_store_is_a_failure_of_the_store() -> None:
