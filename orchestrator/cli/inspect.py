@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.options import ComputeSettings, with_settings
+from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
 
 if TYPE_CHECKING:
@@ -57,8 +58,10 @@ def inspect(
     page = render_cell_page(found, image_of, reports, pages).encode()
     name, where = f"{CELL_PAGES}/{result.cell.id}.html", ""
     path = output or local_folder(files, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(page)
+    with writing("the page", str(path), "-o FILE writes it into that file"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_bytes(page)
     if output is None and not files.is_local:
         files.write(name, page)
         where = f", and in the store {files.location(name)}"

@@ -27,6 +27,7 @@ from orchestrator.report.page.report_page import render_page
 from orchestrator.report.registry import GROUP_FIGURES, Figures, all_of, group_figures, report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
 from orchestrator.report.tables.table import Table
+from orchestrator.util.atomic_files import writing
 from orchestrator.util.identity import slug
 from orchestrator.util.machine import usable_processors
 
@@ -45,14 +46,14 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
 
     All files are first written to a temporary folder. Then they are moved into ``folder``, the page last. Tables and
     figures that only an earlier report has are removed.
+
+    Raises ``UserError`` if the folder cannot be written to.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(folder)
     with (
-        tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as name,
+        writing("the report", str(folder), "make room, or write it elsewhere with: report GRID -o FOLDER"),
+        _temporary_folder(folder) as build,
         drawing(grid, _processes(grid)) as draw,
     ):
-        build = Path(name)
         for kind in ("tables", "figures"):
             (build / kind).mkdir()
         frame_of(grid.rows).to_csv(build / "rows.csv", index=False)
@@ -155,11 +156,15 @@ def write_tables(tables: Mapping[str, Table], folder: Path, formats: Mapping[str
             (folder / f"{name}.{ending}").write_text(to_text(table), encoding="utf-8")
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the temporary folders that killed processes have left.
+@contextmanager
+def _temporary_folder(folder: Path) -> Iterator[Path]:
+    """Yield a new folder inside ``folder``, and remove it at the end. Remove those that killed processes have left.
 
     Folders younger than ``_STALE_SECONDS`` stay, because a process may still be writing into them.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(".building-*"):
         if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
             shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as name:
+        yield Path(name)

@@ -162,6 +162,12 @@ def test_a_failed_report_leaves_the_old_one_and_a_new_one_cleans(
     assert len(list(tmp_path.glob("tables/*"))) < len(tables)
 
 
+def test_a_report_that_cannot_be_written_names_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=f"{tmp_path}/file: the report cannot be written"):
+        write(tmp_path / "file", grid({"bolt": 60.0}))
+
+
 def terminal(results: list[Result], *, verbose: bool = False, **more: object) -> str:
     console = Console(width=100, file=io.StringIO(), force_terminal=False)
     console.print(terminal_summary(arrange_results(results=results, label_of=label, **more), verbose=verbose))  # type: ignore[arg-type]
