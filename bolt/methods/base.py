@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec
@@ -50,10 +50,16 @@ class Idle:
         settings: names of the settings.
         unless: another setting, a switch of the protocol or ``track`` -> the value, or the range of values, with which
             ``settings`` have an effect. One of the entries is enough. Without any, they have an effect on no track.
+        agrees: ``agrees(values)`` -> whether the idle settings say the same as the one that makes them idle. They may
+            then be stated. ``values`` are those of all settings and switches.
+        noted: whether a grid notes the settings instead of refusing them. This is so for settings that a switch
+            overrides, because a whole grid can be measured under another protocol.
     """
 
     settings: Sequence[str]
     unless: Mapping[str, Any]
+    agrees: Callable[[Mapping[str, Any]], bool] = lambda values: False
+    noted: bool = False
 
 
 _IDLE_IN_TRAINING = (
@@ -207,7 +213,7 @@ class Method:
         check_ranges(settings)
         return settings
 
-    def configure_strictly(self, changes: Mapping[str, Any], track: str, protocol: Protocol = STRICT) -> Any:
+    def configure_strictly(self, changes: Mapping[str, Any], track: str, protocol: Protocol | None = None) -> Any:
         """Return the settings that a user asks for, as :meth:`configure` does.
 
         Raises the errors of :meth:`configure` and :meth:`check_effects`.
@@ -216,23 +222,41 @@ class Method:
         self.check_effects(settings, track, protocol)
         return settings
 
-    def check_effects(self, settings: Any, track: str, protocol: Protocol = STRICT) -> None:
+    def check_effects(self, settings: Any, track: str, protocol: Protocol | None = None) -> None:
         """Raise ``ValueError`` for a changed setting, also one of a candidate, that has no effect beside the others.
 
+        Without a ``protocol``, the caller can state neither a protocol nor a track, and the message names neither.
         Settings of a finished result are not checked in this way.
         """
         for candidate in getattr(settings, "parsed", ()):
             candidate.method.check_effects(candidate.settings, "fewshot", protocol)
+        for idle, (name, *_), beside in self._idle_settings(settings, track, protocol or STRICT):
+            if not idle.noted:
+                shown = [other for other in idle.unless if protocol is not None or hasattr(settings, other)]
+                raise ValueError(f"{self.name}.{name} has no effect {_remedy(name, idle, beside, shown)}")
+
+    def overridden(self, settings: Any, track: str, protocol: Protocol) -> Iterator[str]:
+        """Yield a sentence for each switch of the protocol that overrides changed settings, also of a candidate."""
+        for candidate in getattr(settings, "parsed", ()):
+            yield from candidate.method.overridden(candidate.settings, "fewshot", protocol)
+        for idle, names, beside in self._idle_settings(settings, track, protocol):
+            for switch in idle.unless if idle.noted else ():
+                which = ", ".join(f"{self.name}.{name}" for name in names)
+                yield f"note: under {switch}: {beside[switch]} these make cells of equal numbers: {which}"
+
+    def _idle_settings(
+        self, settings: Any, track: str, protocol: Protocol
+    ) -> Iterator[tuple[Idle, list[str], Mapping[str, Any]]]:
+        """Yield each rule that applies, the changed settings that it makes idle, and the values of all settings."""
         usual = self.configure({}, track)
         own = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-        beside = {**vars(protocol), "track": track, **own}
+        values = {**vars(protocol), "track": track, **own}
         general = _IDLE_IN_TRAINING if isinstance(settings, TrainingRecipe) else ()
         for idle in (*general, *self.idle):
-            if any(_allows(value, beside[other]) for other, value in idle.unless.items()):
-                continue
-            for name in idle.settings:
-                if own[name] != getattr(usual, name):
-                    raise ValueError(f"{self.name}.{name} has no effect {_remedy(name, idle, beside)}")
+            changed = [name for name in idle.settings if own[name] != getattr(usual, name)]
+            effective = any(_allows(value, values[other]) for other, value in idle.unless.items())
+            if changed and not effective and not idle.agrees(values):
+                yield idle, changed, values
 
     @staticmethod
     def identity_of(settings: Any) -> tuple[tuple[str, Any], ...]:
@@ -281,12 +305,18 @@ def _allows(wanted: Any, value: Any) -> bool:
     return wanted.holds(value) if isinstance(wanted, Range) else bool(wanted == value)
 
 
-def _remedy(name: str, idle: Idle, beside: Mapping[str, Any]) -> str:
-    """Return the rest of a message on an idle setting: which other setting makes it idle, and what to do."""
-    for other, wanted in idle.unless.items():
+def _remedy(name: str, idle: Idle, beside: Mapping[str, Any], shown: Sequence[str]) -> str:
+    """Return the rest of a message on an idle setting: which other setting makes it idle, and what to do.
+
+    ``shown``: the other settings and switches that the caller can state.
+    """
+    for other in shown:
+        wanted = idle.unless[other]
         cure = f"set {other} to {wanted.words if isinstance(wanted, Range) else repr(wanted)}, or leave {name} out"
         return f"while {other} is {beside[other]!r}: {cure if wanted is not None else 'leave out one of the two'}"
-    return "on any track: leave it out"
+    if "track" in idle.unless:
+        return f"{'without' if beside['track'].startswith('tta') else 'with'} labels: leave it out"
+    return f"{'outside of a grid' if idle.unless else 'on any track'}: leave it out"
 
 
 def _converted(setting: str, value: Any, default: Any) -> Any:

@@ -101,6 +101,7 @@ def _tower_passes(support_size: int, settings: PooledStartSettings) -> TowerPass
 PAPER = "https://github.com/jhpark-ai/BOLT"
 _IDLE = (
     Idle(("whitening_epsilon",), {"orthogonalisation": "whitening"}),
+    Idle(("sign",), {"sigma_sign": "free"}, noted=True),
     Idle(("alpha_by",), {"track": Range("one with labels", lambda track: track != "tta")}),
 )
 register_tower_training(

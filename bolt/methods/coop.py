@@ -69,6 +69,16 @@ class CoOpSettings(CoopTrainingSettings):
     views: AtLeast1 = 20
 
 
+IDLE_IN_CONTEXT = (
+    Idle(
+        ("context_tokens",),
+        {"initial_words": ""},
+        agrees=lambda values: bool(values["context_tokens"] == len(values["initial_words"].split())),
+    ),
+)
+"""Initial words make ``context_tokens`` idle. It may state their number, as the official configurations do."""
+
+
 def epochs_of(settings: CoOpSettings, shots: int) -> int:
     """Return the number of epochs for a support whose largest class has ``shots`` images."""
     if settings.epochs is not None:
@@ -156,6 +166,6 @@ register(
     support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS[0][1]),
     tower_passes=tower_passes,
     training_forwards=2.0,
-    idle=(Idle(("context_tokens",), {"initial_words": ""}),),
+    idle=IDLE_IN_CONTEXT,
     test_settings={"context_tokens": 2, "epochs": 3, "views": 3},
 )

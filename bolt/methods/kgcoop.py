@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bolt.methods.base import Idle, register
-from bolt.methods.coop import CoOpSettings, learn_context, tower_passes
+from bolt.methods.base import register
+from bolt.methods.coop import IDLE_IN_CONTEXT, CoOpSettings, learn_context, tower_passes
 from bolt.task.task import Adapted, Task
 from bolt.util.ranges import NotNegative
 
@@ -57,6 +57,6 @@ register(
     support_feature_views=lambda settings: min(settings.views, settings.epochs or settings.views),
     tower_passes=tower_passes,
     training_forwards=2.0,
-    idle=(Idle(("context_tokens",), {"initial_words": ""}),),
+    idle=IDLE_IN_CONTEXT,
     test_settings={"initial_words": "a b", "epochs": 3, "views": 3},
 )

@@ -201,6 +201,12 @@ register(
             {"search": "fixed", "config_selection": "best_on_test", "linear_probe": "as_published"},
         ),
         Idle(("logit_steps", "one_shot_move", "folds"), {"search": "support"}),
+        Idle(("search", "logit_steps", "one_shot_move", "folds"), {"config_selection": "fixed"}, noted=True),
+        Idle(
+            ("search", "logit_steps", "one_shot_move", "folds", "schedule", "warmup_fraction", "warmup_steps"),
+            {"linear_probe": "sound"},
+            noted=True,
+        ),
     ),
     test_settings={"epochs": 2, "batch_size": 8, "logit_steps": (0.25, 0.75), "folds": 2},
 )

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tower import ImageTower
-from bolt.methods.base import TowerPasses, register_tower_training
+from bolt.methods.base import Idle, TowerPasses, register_tower_training
 from bolt.methods.common.adapters import AdapterSettings, adapted_blocks, attach_to_tower, merged_weight
 from bolt.methods.common.trained_text import TrainedText
 from bolt.protocol import ADDED_LATER
@@ -100,6 +100,16 @@ def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, p
 
     parameters = [tensor for tensor in tower.parameters() if tensor.requires_grad]
     return Trainable(encode, parameters, current)
+
+
+_OVERRIDDEN = Idle(
+    (
+        *("weight_decay", "schedule", "warmup_fraction", "warmup_steps", "clip_norm", "accumulate"),
+        *("targets", "last_blocks", "match_sources", "rank", "alpha", "rank_stabilised", "dropout", "towers"),
+    ),
+    {"lora": "sound"},
+    noted=True,
+)
 
 
 def published_settings(settings: LoraSettings) -> LoraSettings:
@@ -216,5 +226,6 @@ for _name, _title, _summary, _paper, _dora in (
         trains_text=lambda settings: settings.towers == "both",
         tower_passes=_tower_passes,
         training_forwards=2.0,
+        idle=() if _dora else (_OVERRIDDEN,),
         test_settings={"epochs": 2, "batch_size": 8, "rank": 2},
     )

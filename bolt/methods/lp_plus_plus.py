@@ -290,6 +290,12 @@ register(
         Idle(("weight_decay",), {"lp_plus_plus": "as_published"}),
         Idle(("search", "step_counts", "one_shot_steps", "folds", "momentum"), {"variant": "paper"}),
         Idle(("step_counts", "one_shot_steps", "folds"), {"search": "support"}),
+        Idle(("weight_decay",), {"config_selection": "fixed"}, noted=True),
+        Idle(
+            ("search", "step_counts", "one_shot_steps", "folds", "momentum", "variant"),
+            {"lp_plus_plus": "sound"},
+            noted=True,
+        ),
     ),
     test_settings={"views": 2, "step_counts": (2, 4), "one_shot_steps": 4, "folds": 2},
 )

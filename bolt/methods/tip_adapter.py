@@ -16,13 +16,13 @@ Shape legend: N support images, B batch, C classes, D joint embedding width.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import torch
 from torch import Tensor
 
 from bolt.clip.transfer import to_device
-from bolt.methods.base import register
+from bolt.methods.base import Idle, register
 from bolt.methods.common.feature_cache import IDLE_IN_CACHE, CacheSettings, build_cache, choose_alpha_beta
 from bolt.methods.common.frozen_features import support_features
 from bolt.task.task import Adapted, Task
@@ -80,6 +80,9 @@ register(
     baseline_crop=True,
     uses_validation=True,
     support_feature_views=lambda settings: settings.passes,
-    idle=IDLE_IN_CACHE,
+    idle=(
+        *IDLE_IN_CACHE,
+        Idle([field.name for field in fields(CacheSettings)], {"tip_adapter": "sound"}, noted=True),
+    ),
     test_settings={"passes": 2},
 )

@@ -61,7 +61,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
             print_sentence(estimate_line(plan), console)
             if not options.local:
                 print_line(f"Ray {version('ray')}{f' at {options.address}' if options.address else ''}", console)
-            for line in plan.own_splits:
+            for line in plan.notes:
                 print_line(line, console)
 
         status, built, started = StatusFile(store.files, grid.given, grid.title, command_line()), 0, 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
+from bolt.methods import METHODS
 from bolt.protocol import Protocol
 from orchestrator.catalog import Catalog, DatasetEntry
 from orchestrator.catalog.location import Location
@@ -49,6 +50,7 @@ def expand_block(
         resolve_method(choice, track, switches, overrides, at("methods") / index)
         for index, choice in enumerate(block.methods)
     ]
+    overrides.notes += _unread_switches(switches, methods)
     _check_supports(block, track, switches, targets, methods, at)
     count = len(block.backbones) * len(targets) * len(methods) * len(block.shots or (0,)) * len(block.seeds or (0,))
     if count > MOST_CELLS:
@@ -93,6 +95,14 @@ def expand_block(
                     listed=resolver.listed(target.name, k, seed) if listed and method.uses_support else None,
                 )
                 yield cell, resolved
+
+
+def _unread_switches(protocol: Protocol, methods: Iterable[ResolvedMethod]) -> Iterator[str]:
+    """Yield a sentence for each changed switch that is about one method which the block does not have."""
+    changed = [text.partition("=")[0] for text in protocol.name.partition("+")[2].split(",")]
+    candidates = (each.method.name for one in methods for each in getattr(one.settings, "parsed", ()))
+    for switch in sorted(METHODS.keys() & {*changed} - {one.method.name for one in methods} - {*candidates}):
+        yield f"note: the switch {switch} makes cells of equal numbers in a block without {switch}"
 
 
 def _find_targets(block: Block, catalog: Catalog, at: FieldLocations) -> list[DatasetEntry]:

@@ -46,6 +46,7 @@ class Grid:
             need no source models come first, whatever they cost.
         metric: the metric by which methods are compared; ``None`` for the metric of each track.
         race: whether measuring stops for a method that can no longer be the best.
+        notes: sentences about settings and switches that make other cells, but change no number.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Grid:
     metric: MetricName | None = None
     race: bool = False
     given: str = ""
+    notes: tuple[str, ...] = ()
 
     def label(self, cell: Cell) -> str:
         """Return the label of a cell. Raises ``KeyError`` for a cell of another grid."""
@@ -150,6 +152,7 @@ def load_grid(
         metric=file.verdict.metric,
         race=file.race,
         given=os.fspath(name_or_path),
+        notes=tuple(dict.fromkeys(overrides.notes)),
     )
 
 

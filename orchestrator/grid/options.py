@@ -6,6 +6,7 @@ override applies to every block that can have the field or the setting, in inclu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +51,7 @@ class Overrides:
         fine_tuning: field of the source models' recipe -> value.
         methods: method -> setting -> value.
         used: the fields that were applied to a block so far.
+        notes: sentences about settings and switches that change no number.
         idle: method -> why its settings have no effect in the entries so far; empty if they have one in some entry.
     """
 
@@ -58,6 +60,7 @@ class Overrides:
     fine_tuning: dict[str, Any] = field(default_factory=dict)
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
     idle: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -72,6 +75,9 @@ class Overrides:
                 raise UserError("not of the form key=value", where=where, hint="for example --set shots=[1,4]")
             if given.setdefault(key, text) != text:
                 raise UserError(f"{key} has two values", where=where, hint=f"give both as a list: --set {key}=[A,B]")
+            if ends := re.fullmatch(r"(\d+) *(?:\.\.+|[-:]) *(\d+)", text.strip()):
+                numbers = ",".join(map(str, range(int(ends[1]), int(ends[2]) + 1)[:20]))
+                raise UserError("a range is written as a list", where=where, hint=f"--set {key}=[{numbers}]")
             value = parse_yaml(text, where)
             if isinstance(value, str) and "," in value:
                 raise UserError("a list needs brackets", where=where, hint=f"--set {key}=[{text.strip()}]")
@@ -119,7 +125,7 @@ class Overrides:
             if method not in methods:
                 raise (OPTION / method).unknown_name("method of this grid", method, methods)
             if why := self.idle.get(method):
-                raise (OPTION / method).error(why)
+                raise OPTION.error(why)
         for name in self.fields:
             if name not in self.used:
                 raise (OPTION / name).error("no block of this grid takes this field")

@@ -83,7 +83,8 @@ def resolve_method(
 
     Raises ``UserError`` for an unknown method or setting, for an invalid value of a setting, for a setting of the file
     that has no effect beside the others, and for a method that cannot be measured on the track. If the entry has
-    overrides, settings without an effect are noted in ``overrides.idle``.
+    overrides, settings without an effect are noted in ``overrides.idle``. Settings that a switch overrides are noted in
+    ``overrides.notes``.
     """
     if choice.name not in METHODS:
         raise location.unknown_name("method", choice.name, METHODS)
@@ -107,7 +108,9 @@ def resolve_method(
     at = OPTION / method.name if changes else location
     settings = _configure(method, {**choice.settings, **changes}, track, at)
     try:
-        method.check_effects(settings, track.method_track or track.name, protocol)
+        measured_as = track.method_track or track.name
+        method.check_effects(settings, measured_as, protocol)
+        overrides.notes += method.overridden(settings, measured_as, protocol)
         overrides.idle[method.name] = ""
     except ValueError as error:
         if not changes:
@@ -126,7 +129,9 @@ def _configure(method: Method, changes: Mapping[str, Any], track: Track, locatio
         kind = "preset" if error.where.startswith("presets") else "setting"
         raise location.unknown_name(f"{kind} of {method.name}", error.name, error.known) from None
     except (ValueError, TypeError) as error:
-        raise UserError(str(error), where=str(location)) from None
+        named = str(location).endswith(method.name)
+        what = str(error).removeprefix(f"{method.name}.") if named else str(error)
+        raise UserError(what, where=str(location)) from None
 
 
 def resolve_protocol(value: Any, location: Location) -> Protocol:

@@ -121,9 +121,9 @@ class Plan:
         return f" ({', '.join(parts)})" if parts else ""
 
     @property
-    def own_splits(self) -> tuple[str, ...]:
-        """A line that names the split files that differ from the published files; empty if no file differs."""
-        return own_splits(self.grid.datasets.values(), self.data_root)
+    def notes(self) -> tuple[str, ...]:
+        """Lines about settings and switches without an effect, and about split files that are not the published."""
+        return *self.grid.notes, *own_splits(self.grid.datasets.values(), self.data_root)
 
     @cached_property
     def costs(self) -> CostModel:

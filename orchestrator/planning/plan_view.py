@@ -50,7 +50,7 @@ def plan_view(
     parts.append(Text(estimate_line(plan)))
     if gpu is not None and plan.todo:
         parts.append(Text(gpu_hours_line(plan, gpu)))
-    parts += [Text(line, style="yellow") for line in plan.own_splits]
+    parts += [Text(line, style="yellow") for line in plan.notes]
     parts += [Text(f"\n{problem}", style="yellow") for problem in plan_problems(plan, store, disk_budget)]
     parts.append(Text(f"\nstore: {store.url}"))
     return Group(*parts)

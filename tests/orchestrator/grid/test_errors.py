@@ -168,6 +168,38 @@ def test_set_wakes_an_idle_setting_of_the_file(load: LoadGrid) -> None:
         load(GRID.replace("- trained", "- linear_probe"), set_=["linear_probe.learning_rate=0.01"])
 
 
+def test_settings_that_a_switch_overrides_are_noted(load: LoadGrid) -> None:
+    """A refusal would keep a grid from being measured under another protocol, so its plan has a line."""
+    text = GRID.replace("- trained", "- lora: {rank: 4}\n      - lora")
+    assert not load(text).notes
+    (note,) = load(text, set_=["protocol=published"]).notes
+    assert "lora.rank" in note
+    assert "lora: as_published" in note
+
+
+def test_a_switch_of_a_method_that_a_block_lacks_is_noted(load: LoadGrid) -> None:
+    text = GRID.replace("- trained", "- lora")
+    (note,) = load(text, set_=["protocol.atlas=as_published", "protocol.lora=as_published"]).notes
+    assert note.startswith("note: the switch atlas makes")
+    auto = "- auto: {candidates: [lora, zero_shot]}"
+    assert not load(GRID.replace("- trained", auto), set_=["protocol.lora=as_published"]).notes
+    assert not load(text, set_=["protocol=published"]).notes  # a whole protocol
+
+
+def test_a_value_of_set_without_effect_names_the_method_once(load: LoadGrid) -> None:
+    text = GRID.replace("- trained", "- linear_probe")
+    for value, said in (("linear_probe.learning_rate=0.01", "has no effect"), ("linear_probe.epochs=x", "is 'x'")):
+        with pytest.raises(UserError, match=said) as refused:
+            load(text, set_=[value])
+        assert str(refused.value).count("linear_probe") == 1
+
+
+@pytest.mark.parametrize("text", ["1..3", "1-3", "1:3", "1...3"])
+def test_a_range_of_another_tool_is_answered_with_the_list(load: LoadGrid, text: str) -> None:
+    with pytest.raises(UserError, match=r"--set seeds=\[1,2,3\]"):
+        load(set_=[f"seeds={text}"])
+
+
 def test_set_may_be_idle_in_some_entries_of_a_method(load: LoadGrid) -> None:
     """No view of the test images could be set in a grid that also measures ``dmn`` on the few-shot track."""
     for methods in (
