@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -48,14 +49,18 @@ def model_name(architecture: str) -> str:
     also change open_clip's own model of that name.
 
     ``architecture``: a model's name, or the path of a configuration (``.json``). Raises ``ValueError`` if open_clip
-    ignores the file, because one of its parts is missing.
+    ignores the file, because one of its parts is missing, or if its tokenizer draws tokens at random.
     """
     import open_clip  # takes seconds to import
 
     own = Path(open_clip.__file__).parent / "model_configs" / f"{architecture}.json"
     file = Path(architecture) if architecture.endswith(".json") else own
-    if file != own and (missing := {"embed_dim", "vision_cfg", "text_cfg"} - {*dict(read_json(file))}):
+    config = dict(read_json(file)) if file != own else {}
+    if file != own and (missing := {"embed_dim", "vision_cfg", "text_cfg"} - {*config}):
         raise ValueError(f"{file} is no model configuration of open_clip: it has no {', '.join(sorted(missing))}")
+    if mask := re.search("'reduction_mask': '(simple|random|shuffle)'", str(config.get("text_cfg"))):
+        what = f"{file} states reduction_mask: {mask[1]}, which draws the tokens of a long text at random in every run"
+        raise ValueError(f"{what}; it is for training: leave it out, and long texts are cut off at their ends")
     open_clip.add_model_config(file)
     return architecture if file == own else file.stem
 

@@ -37,6 +37,8 @@ _NO_CONFIG = (KeyError, TypeError, ValueError, RuntimeError, AssertionError)
 _DRAWS = frozenset({"uniform_", "normal_", "erfinv_", "mul_", "add_", "clamp_", "zero_", "fill_", "copy_"})
 
 _SMALL_VISION = {"image_size": 8, "patch_size": 8, "width": 8, "head_width": 8, "layers": 1}
+_TEXT_HEADS = 8
+"""The number of a text tower's heads if a configuration of open_clip or of transformers' CLIP does not state it."""
 _SMALL_TEXT = {"context_length": 8, "vocab_size": 8, "width": 8, "heads": 1, "layers": 1}
 
 
@@ -84,7 +86,7 @@ def backbone_entry(
         file = _single_file(file)
         weights, words = Weights(file=str(file.absolute())), checkpoint_name(file)
         try:
-            _check_config(file.parent, shape)
+            _check_config(file.parent, architecture, config, shape)
             quick_gelu = file_activation(file, architecture, quick_gelu)
         except UnknownActivation as error:
             raise UserError(str(error), where="--quick-gelu/--gelu") from None
@@ -156,26 +158,31 @@ def model_folder(text: str, name: str | None, home: Path) -> tuple[Path, Path, s
     return target, weights, key
 
 
-def _check_config(folder: Path, shape: TowerShape) -> None:
-    """Raise ``UserError`` if a configuration beside the weights contradicts ``shape``.
+def _check_config(folder: Path, architecture: str, config: dict[str, Any], shape: TowerShape) -> None:
+    """Raise ``UserError`` if a configuration beside the weights contradicts ``config``, whose image tower is ``shape``.
 
-    Only the number of heads and the epsilon are compared. The tensors' shapes do not depend on them, so the weights
-    alone cannot show the difference. The activation is compared elsewhere. A configuration that describes no CLIP is
-    ignored.
+    Only the numbers of heads and the image tower's epsilon are compared. The tensors' shapes do not depend on them, so
+    the weights alone cannot show the difference. The activation is compared elsewhere. A configuration that describes
+    no CLIP is ignored.
     """
-    ours, theirs = folder / "open_clip_config.json", folder / "config.json"
+    beside = next(filter(Path.is_file, (folder / "open_clip_config.json", folder / "config.json")), folder)
     try:
-        if ours.is_file():
-            stated = meta_tower(dict(read_json(ours))["model_cfg"], str(ours)).shape
-        else:
-            stated = shape_from_config(dict(read_json(theirs)))
-    except (ValueError, KeyError, TypeError, OSError, UserError):
+        read = dict(read_json(beside))
+        model = read.get("model_cfg", {})
+        stated = meta_tower(model, str(beside)).shape if model else shape_from_config(read)
+        own: dict[str, Any] = dict(config.get("text_cfg") or {})
+        text: dict[str, Any] = dict(model.get("text_cfg") or read.get("text_config") or own)
+        text_heads = int(text.get("heads", text.get("num_attention_heads", _TEXT_HEADS)))
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, UserError):
         return
-    for field in ("heads", "epsilon"):
-        said, built = getattr(stated, field), getattr(shape, field)
+    for what, said, built in (
+        ("heads of the image tower", stated.heads, shape.heads),
+        ("epsilon of the image tower", stated.epsilon, shape.epsilon),
+        ("heads of the text tower", text_heads, own.get("heads") or _TEXT_HEADS),
+    ):
         if not math.isclose(said, built):
-            what = f"the configuration beside the weights states {field} {said}, the architecture has {built}"
-            raise UserError(what, where=str(folder), hint="name the architecture that the weights were made for")
+            contradiction = f"{what}: {beside} states {said}, and {architecture} {built}"
+            raise UserError(contradiction, where="--file", hint="name the architecture that the weights were made for")
 
 
 def meta_tower(config: dict[str, Any], name: str) -> ImageTower:

@@ -124,8 +124,26 @@ def test_a_configuration_of_another_program_says_nothing(tmp_path: Path) -> None
 def test_a_configuration_beside_a_file_with_other_heads_is_refused(tmp_path: Path) -> None:
     shape = meta_tower(json.loads(CONFIG.read_text()), "tiny").shape
     beside = _beside(tmp_path / "theirs", "config.json", config_from_shape(replace(shape, heads=2)))
-    with pytest.raises(UserError, match="states heads 2, the architecture has 4"):
+    with pytest.raises(UserError, match=r"image tower: .*theirs/config\.json states 2, and .*tiny.*\.json 4"):
         backbone_entry(**beside)
+
+
+@pytest.mark.parametrize("name", ["config.json", "open_clip_config.json"])
+def test_other_heads_of_the_text_tower_are_refused(tmp_path: Path, name: str) -> None:
+    """Regression: the tensors have the same shapes, so the architecture's own number was taken in silence."""
+    config = json.loads(CONFIG.read_text())
+    heads = config["text_cfg"]["heads"]
+    for said in (heads, heads // 2):
+        vision = config_from_shape(meta_tower(config, "tiny").shape)
+        theirs = {"model_type": "clip", "vision_config": vision, "text_config": {"num_attention_heads": said}}
+        theirs |= {"projection_dim": config["embed_dim"]}
+        ours = {"model_cfg": config | {"text_cfg": config["text_cfg"] | {"heads": said}, "quick_gelu": False}}
+        beside = _beside(tmp_path / str(said), name, theirs if name == "config.json" else ours)
+        if said == heads:
+            assert backbone_entry(**beside)
+            continue
+        with pytest.raises(UserError, match=rf"heads of the text tower: .*{name} states {said}, and .* {heads}"):
+            backbone_entry(**beside)
 
 
 PROCESSOR: dict[str, Any] = {
@@ -221,6 +239,10 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     "heads that do not divide": ({"text_cfg": {"width": 32, "heads": 5}}, "text_cfg is none .*divisible"),
     "another version's model": ({"fancy": 1}, "cannot be built from .*fancy"),
     "no text": ({"text_cfg": None}, "text_cfg is none that open_clip can build"),
+    "a tokenizer that draws": (
+        {"text_cfg": {"tokenizer_kwargs": {"reduction_mask": "simple"}}},
+        "reduction_mask: simple, which draws",
+    ),
     "a vector for each token": ({"vision_cfg": {"pool_type": "none"}}, "does not give one vector for an image"),
 }
 
