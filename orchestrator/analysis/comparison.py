@@ -312,7 +312,7 @@ def make_comparison(
         place = place_MM[i, j]
         difference, lower, upper = (float(of[place]) for of in (tests.difference, tests.lower, tests.upper))
         if i > j:
-            difference, lower, upper = -difference, -upper, -lower
+            difference, lower, upper = (0.0 - value for value in (difference, upper, lower))  # no -0.0
         known = usable_P[place] and np.isfinite([lower, upper]).all()
         return difference if np.isfinite(difference) else None, (lower, upper) if known else None
 

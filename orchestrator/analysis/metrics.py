@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from orchestrator.store.predictions import FULL_PROBABILITY, StoredPredictions
 from orchestrator.tracks import MetricName, Track
+from orchestrator.tracks.base import ARITHMETIC_MEAN, GroupMean
 
 BINS = 15
 """Number of bins, of equal width, of the expected calibration error; 15 is usual."""
@@ -137,6 +138,14 @@ class Metric:
     of_recalls: Callable[[NDArray[np.float64]], float] | None = None
     lower_is_better: bool = False
 
+    def group_mean(self, track: Track) -> GroupMean | None:
+        """Return the mean over the class groups of a track; ``None`` on a track without groups.
+
+        It is the track's own for a metric of which higher values are better. Of errors it is the arithmetic mean: a
+        harmonic mean would hide a large error behind a small one.
+        """
+        return ARITHMETIC_MEAN if track.group_mean and self.lower_is_better else track.group_mean
+
     @property
     def heading(self) -> str:
         """The title with a capital letter."""
@@ -153,7 +162,7 @@ class Metric:
         The value is the metric. On a track with class groups, it is the mean over the groups, such as ``harmonic mean
         of the accuracy on base classes and new classes``.
         """
-        mean = track.group_mean
+        mean = self.group_mean(track)
         return f"{mean.name} of the {self.title} on {' and '.join(track.class_groups)}" if mean else self.title
 
 

@@ -54,7 +54,7 @@ class Verdict:
         for pair in pairs:
             if pair.interval is None:
                 return None
-            ends.append(-pair.interval[0] if pair.first == self.recommended else pair.interval[1])
+            ends.append(0.0 - pair.interval[0] if pair.first == self.recommended else pair.interval[1])
         return max(0.0, *ends) if ends else None
 
     def cost(self, method: str) -> Cost:

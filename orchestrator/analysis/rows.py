@@ -85,8 +85,8 @@ class Row:
         groups, it includes only the row with the mean of the groups.
         """
         track = stored_track(self.track)
-        if track.group_mean is not None:
-            return self.evaluated_on == track.group_mean.name
+        if track.class_groups:
+            return self.evaluated_on not in (self.dataset, *track.class_groups)
         return self.dataset != self.evaluated_on or track.averages_target
 
     @property
@@ -174,6 +174,8 @@ def row_list(
     If a cell's track has a mean over class groups, a row with this mean follows the rows of the cell's test splits. A
     result without a score has no rows. Without ``scores``, each result is scored in the metric of its track.
     """
+    from orchestrator.analysis.metrics import METRICS  # imports NumPy
+
     scores = scores_of(results) if scores is None else scores
     rows = []
     for result in results:
@@ -181,8 +183,8 @@ def row_list(
         own = [_row(result, one, labels[result.cell.id], score, published_of) for one, score in scored if score]
         track = stored_track(result.cell.track)
         rows += own
-        if track.group_mean is not None and own:
-            rows.append(_group_mean_row(own[-len(track.class_groups) :], track.group_mean))
+        if own and (mean := METRICS[own[0].metric].group_mean(track)) is not None:
+            rows.append(_group_mean_row(own[-len(track.class_groups) :], mean))
     return rows
 
 

@@ -193,7 +193,7 @@ def _comparisons(
         found = best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference, raced=decisions)
         # If lower scores are better, all signs were flipped. Means get their sign back. Leads keep the flipped sign, so
         # that the better method has a positive lead.
-        methods = tuple(replace(one, mean=sign * one.mean) for one in found.methods)
+        methods = tuple(replace(one, mean=sign * one.mean + 0.0) for one in found.methods)
         yield k, replace(found, methods=methods, race_goes_on=goes_on), own
 
 

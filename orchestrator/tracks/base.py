@@ -37,11 +37,14 @@ class GroupMean:
 
     Attributes:
         name: name of the mean in tables.
-        of: ``of(*accuracies)`` -> the mean. The accuracies are in the order of :attr:`Track.class_groups`.
+        of: ``of(*values)`` -> the mean. The values are in the order of :attr:`Track.class_groups`.
     """
 
     name: str
     of: Callable[..., float]
+
+
+ARITHMETIC_MEAN = GroupMean("mean", lambda *values: sum(values) / len(values))
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,8 @@ class Track:
             adapts to all classes.
         class_groups: names of the groups of the target's classes that are also scored separately. In results, the
             groups' scores are listed after the datasets' scores.
-        group_mean: the mean of the groups' accuracies. Verdicts and means over datasets use this mean.
+        group_mean: the mean of the groups' accuracies. Verdicts and means over datasets use this mean, or the
+            arithmetic one for a metric that is an error (``Metric.group_mean``).
         scores_variants: whether a grid may name, in ``evaluate_on``, the datasets that are scored instead of the
             target.
         own_words: whether the datasets in ``evaluate_on`` have other classes than the target, and are scored with their

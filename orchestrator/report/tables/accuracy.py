@@ -29,7 +29,7 @@ from orchestrator.report.tables.table import (
     with_dagger,
 )
 from orchestrator.tracks import stored_track
-from orchestrator.tracks.base_to_new import BASE_CLASSES, HARMONIC_MEAN, NEW_CLASSES
+from orchestrator.tracks.base_to_new import BASE_CLASSES, NEW_CLASSES
 from orchestrator.util.identity import slug
 
 _EPOCHS = (1, 2, 5, 10, 20)
@@ -69,7 +69,7 @@ def dataset_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
         summary_entry(group, method, group.mean(method, k), missing=f"({group.measured_tests(method, k)})")
         for method in group.methods
     ]
-    group_mean = group.track.group_mean
+    group_mean = group.metric.group_mean(group.track)
     of = " of shifted" if group.track.scores_variants else f" of {group_mean.name}s" if group_mean else ""
     rows.append((Entry(f"mean{of}"), *highlighted(means)))
     note = f"{group.score_text}, mean ± sample standard deviation over seeds ({group.seeds_text})."
@@ -239,14 +239,15 @@ def _test_title(group: ComparisonGroup, test: str) -> str:
 
 
 def base_to_new_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
-    """Make the table of methods x (base, new, harmonic mean, all) at one k. The numbers are means over datasets.
+    """Make the table of methods x (base, new, their mean, all) at one k. The numbers are means over datasets.
 
     ``None`` on a track without base classes.
     """
-    if group.track.base_classes is None:
+    mean = group.metric.group_mean(group.track)
+    if mean is None:
         return None
     datasets = sorted({row.dataset for row in group.rows})
-    class_groups = (BASE_CLASSES, NEW_CLASSES, HARMONIC_MEAN)
+    class_groups = (BASE_CLASSES, NEW_CLASSES, mean.name)
     columns = [*([test_name(dataset, name) for dataset in datasets] for name in class_groups), datasets]
     rows = []
     for method in group.methods:
@@ -255,10 +256,10 @@ def base_to_new_table(grid: GridResults, group: ComparisonGroup, k: int) -> Tabl
     note = (
         f"{group.score_text}, mean ± sample standard deviation over seeds ({group.seeds_text}), "
         "averaged over datasets. Methods are adapted to the base classes. Base and new: predictions among the classes "
-        "of that group alone. The harmonic mean of the two is taken for each dataset and seed. All: every test image, "
+        f"of that group alone. The {mean.name} of the two is taken for each dataset and seed. All: every test image, "
         "predicted among all classes."
     )
     note = with_warnings(note, group, grid)
-    header = ["method", "base", "new", "harmonic mean", "all"]
+    header = ["method", "base", "new", mean.name, "all"]
     title = f"{group.metric.heading} on base and new classes"
     return group_table(group, "base_to_new", title, note, header, highlighted_columns(rows), k=k)

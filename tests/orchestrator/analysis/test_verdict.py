@@ -1,5 +1,6 @@
 """Verdicts from rows: which rows are compared, at which places, and what is recommended."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,9 +8,12 @@ import pytest
 from bolt.methods import METHODS
 from bolt.protocol import PUBLISHED, STRICT
 from orchestrator.analysis.comparable import comparable_rows
-from orchestrator.analysis.rows import Row
+from orchestrator.analysis.metrics import METRICS
+from orchestrator.analysis.rows import Row, row_list
+from orchestrator.analysis.scores import Score
 from orchestrator.analysis.verdict import VerdictSeries, verdicts_of
 from orchestrator.report import arrange_results
+from orchestrator.tracks.base_to_new import BASE_TO_NEW
 from tests.helpers.small_results import DATASETS, arrange, base_to_new_result, cell, grid, label, result
 
 
@@ -44,6 +48,25 @@ def test_base_and_new_classes_count_as_one_dataset_by_their_harmonic_mean() -> N
     means = {score.method: score.mean for score in comparison.methods}
     harmonic = [2 * (90 + place) * 20 / (110 + place) for place in range(8)]
     assert means["BOLT"] == pytest.approx(sum(harmonic) / 8)
+
+
+def test_errors_of_base_and_new_classes_are_averaged_arithmetically() -> None:
+    """A harmonic mean hides a large error behind a small one: of 0 and 40 it is 0. Nor is an error of 0 ``-0.0``."""
+    cells = [cell(method, dataset, track="base_to_new") for method in ("bolt", "linear_probe") for dataset in DATASETS]
+    results = [base_to_new_result(of, 80.0, 40.0) for of in cells]
+    labels = {of.id: label(of) for of in cells}
+    scores = {
+        (of.id, name): Score("brier", value * (of.method.name == "bolt"), None)
+        for of in cells
+        for name, value in ((of.dataset.name, 20.0), ("base classes", 0.0), ("new classes", 40.0))
+    }
+    rows = [row for row in row_list(results, labels, None, scores) if row.averaged]
+    assert {(row.method, row.evaluated_on, row.score) for row in rows} == {
+        ("BOLT", "mean", 20.0), ("Linear probe", "mean", 0.0)
+    }  # fmt: skip
+    assert METRICS["brier"].averaged_on(BASE_TO_NEW) == "mean of the Brier score on base classes and new classes"
+    records = [record for series in verdicts_of(rows) for record in series.records()]
+    assert "-0.0" not in json.dumps(records)
 
 
 def test_a_method_without_a_seed_is_compared_at_every_k() -> None:
