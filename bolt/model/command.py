@@ -48,6 +48,8 @@ def predict(
     except BrokenPipeError:  # the program that reads the table has ended, so Click ends this command
         raise
     except (CannotLabel, UnreadableModel, NoThreshold, OSError) as error:
+        if isinstance(error, OSError) and error.errno and not error.filename:  # a table cannot be written
+            error.filename = str(output or sort_into or "standard output")
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:

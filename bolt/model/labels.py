@@ -161,9 +161,12 @@ class Journal:
         return rest
 
     def write(self, row: Row) -> None:
-        """Add a row."""
-        self._file.write(_beginning(row.path) + json.dumps(asdict(row)).encode() + b"]\n")
-        self._file.flush()
+        """Add a row. Raises ``OSError`` with the journal's path if the disk is full."""
+        try:
+            self._file.write(_beginning(row.path) + json.dumps(asdict(row)).encode() + b"]\n")
+            self._file.flush()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
         self.count += 1
 
     def __iter__(self) -> Iterator[Row]:

@@ -157,6 +157,22 @@ def test_wrong_options_are_refused(model: tuple[Path, Model], pictures: Path, wo
     assert "bolt.json" in run("pics", "pics").stderr
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+def test_a_full_disk_is_named_with_the_file(model: tuple[Path, Model], pictures: Path) -> None:
+    """Regression: ``No space left on device`` did not say on which of several disks."""
+    command = [sys.executable, "-B", "-m", "bolt", "predict", str(model[0]), "pics"]
+    small = [sys.executable, "-c", "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300)); "
+             "os.execv(sys.argv[1], sys.argv[1:])"]  # fmt: skip
+    for words, output, named in (([*small, *command, "-o", "x.csv"], os.devnull, ".x.csv.part"),
+                                 (command, "/dev/full", "standard output")):  # fmt: skip
+        with open(output, "wb") as stream:
+            done = subprocess.run(words, stdout=stream, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT)
+        assert done.returncode == 2
+        assert named in done.stderr
+    assert run(model[0], "pics", "-o", "x.csv").exit_code == 0  # continues
+
+
 def test_an_image_that_was_replaced_after_a_kill_is_labelled_anew(model: tuple[Path, Model], pictures: Path) -> None:
     journal = Journal(pictures / ".labels.csv.part", files_digest([model[0] / "bolt.json"]))
     for row in label_images(model[1], journal.resume(iter(["pics/0.png", "pics/1.png"]))):
