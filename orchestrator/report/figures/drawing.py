@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,13 @@ INK, FAINT = "#1c2128", "#d4d9df"
 """The colours of text and of grid lines. :func:`inline_svg` replaces them by the colours of the page."""
 
 WARNING = "#9a5b00"
+
+_FALLBACKS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Source Han Sans SC", "WenQuanYi Zen Hei",
+    "WenQuanYi Micro Hei", "IPAexGothic", "NanumGothic", "Droid Sans Fallback", "PingFang SC", "Hiragino Sans",
+    "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "Arial Unicode MS",
+)  # fmt: skip
+"""Fonts for Chinese, Japanese and Korean on Linux, macOS and Windows. Those that are installed are used."""
 
 _SETTINGS = Path(__file__).with_name("report.mplstyle")
 
@@ -55,8 +63,11 @@ def canvas(width: float, height: float, *, arranged: bool = True) -> Iterator[An
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import fontManager
 
     with matplotlib.rc_context(fname=_SETTINGS):
+        installed = {font.name for font in fontManager.ttflist}
+        matplotlib.rcParams["font.family"] = ["sans-serif", *(name for name in _FALLBACKS if name in installed)]
         figure = Figure(figsize=(width, height), layout="constrained" if arranged else None)
         FigureCanvasAgg(figure)
         yield figure
@@ -75,13 +86,40 @@ def finished(
         )
         caption = f"{caption} {SELECTED_NOTE}"
     svg, png, pdf = io.StringIO(), io.BytesIO(), io.BytesIO()
-    area = _whole_area(figure)
-    figure.savefig(svg, format="svg", bbox_inches=area, transparent=True, metadata={"Date": None, "Creator": None})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # the SVG has the text itself, which a browser shows
+        area = _whole_area(figure)
+        figure.savefig(svg, format="svg", bbox_inches=area, transparent=True, metadata={"Date": None, "Creator": None})
+    if _escape_missing(figure):
+        caption = f"{caption} [U+...] stands for a character that the fonts of the machine lack."
+        area = _whole_area(figure)
     pixels: dict[str, Any] = {"dpi": 160, "facecolor": "white", "pil_kwargs": {"compress_level": 1}}
     figure.savefig(png, format="png", bbox_inches=area, metadata={"Software": None}, **pixels)
     undated = {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None}
     figure.savefig(pdf, format="pdf", bbox_inches=area, transparent=True, metadata=undated)
     return FigureFile(name, title, caption, svg.getvalue(), png.getvalue(), pdf.getvalue(), wide, table)
+
+
+def _escape_missing(figure: Any) -> bool:
+    """Replace the characters that no font of the figure has by their code points, as ``[U+65E5]``.
+
+    They would be boxes, the same for every character. Return whether there are any.
+    """
+    import matplotlib
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+    from matplotlib.text import Text
+
+    fonts = [get_font(findfont(FontProperties(family=[family]))) for family in matplotlib.rcParams["font.family"]]
+    known = {"\n", *(chr(code) for font in fonts for code in font.get_charmap())}
+    texts = figure.findobj(Text)
+    missing = {ord(c): f"[U+{ord(c):04X}]" for text in texts for c in text.get_text() if c not in known}
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) if missing):
+        labels = [label.get_text() for label in axis.get_majorticklabels()]
+        if any(ord(c) in missing for c in "".join(labels)):  # a formatter would set the old texts again
+            axis.set_ticks(axis.get_majorticklocs(), [label.translate(missing) for label in labels])
+    for text in texts if missing else ():
+        text.set_text(text.get_text().translate(missing))
+    return bool(missing)
 
 
 def _whole_area(figure: Any) -> Any:

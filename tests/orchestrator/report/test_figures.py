@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from orchestrator.report import registry, write
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults, arrange_results
 from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
+from orchestrator.report.figures import drawing as figures_drawing
 from orchestrator.report.figures.by_dataset import accuracy_by_dataset, accuracy_radar, dataset_dots
 from orchestrator.report.figures.cell import (
     coefficient_spectra,
@@ -26,7 +28,7 @@ from orchestrator.report.figures.cell import (
 )
 from orchestrator.report.figures.costs import accuracy_against_costs, power_of_ten
 from orchestrator.report.figures.curves import accuracy_against_k, accuracy_against_settings, effects_of_variants
-from orchestrator.report.figures.drawing import canvas, inline_svg
+from orchestrator.report.figures.drawing import FigureFile, canvas, finished, heat_map, inline_svg
 from orchestrator.report.figures.labels import PointLabel, label_points
 from orchestrator.report.registry import Figures
 from orchestrator.report.write import drawing
@@ -48,6 +50,35 @@ def ablations() -> GridResults:
 def fewshot() -> GridResults:
     drawn = everything("fewshot", only=["backbone=vit-b-32", "domain=general", "k=4,16"])
     return drawn.grid_results(published_of=lambda row: 50.0, names_of=None, sources=())
+
+
+def named(*names: str) -> FigureFile:
+    with canvas(4, 3) as figure:
+        labels = {"colours": ["#ffffff", "#000000"], "low": 0, "high": 1, "edge": 0.4, "rotation": 60, "fontsize": 7}
+        heat_map(figure.add_subplot(), np.eye(len(names)), rows=names, columns=names, **labels)  # type: ignore[arg-type]
+        return finished(figure, "names", "Names", "Names.")
+
+
+def test_letters_that_no_font_has_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: every Chinese letter and emoji was the same box, with a warning for each."""
+    monkeypatch.setattr(figures_drawing, "_FALLBACKS", ())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cats, dogs, plain = named("猫", "b"), named("犬", "b"), named("a ±", "ü")
+    assert cats.png != dogs.png
+    assert (">猫<" in cats.svg, "[U+" in cats.svg) == (True, False)  # a browser has more fonts
+    assert "[U+...]" in cats.caption
+    assert plain.caption == "Names."
+
+
+def test_an_installed_font_that_has_a_letter_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    letter = "\N{MATHEMATICAL BOLD SCRIPT CAPITAL A}"
+    monkeypatch.setattr(figures_drawing, "_FALLBACKS", ())
+    assert "[U+...]" in named(letter).caption
+    monkeypatch.setattr(figures_drawing, "_FALLBACKS", ("none of that name", "STIXGeneral"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert named(letter).caption == "Names."
 
 
 def test_a_radar_has_a_spoke_for_each_dataset_and_says_where_its_centre_is(fewshot: GridResults) -> None:
