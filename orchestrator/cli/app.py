@@ -6,6 +6,7 @@ prints the result (docs/adding-a-command.md).
 
 from __future__ import annotations
 
+import difflib
 import os
 from typing import Annotated
 
@@ -31,6 +32,9 @@ from orchestrator.cli import (
 )
 from orchestrator.cli.options import PROJECT_FILE
 
+VARIABLES = ("STORE", "DATA", "CACHE", "CACHE_SIZE", "TRACKING_ARTIFACTS", "TRACKING_SERVER", "DRIVER_HOST")
+"""The environment variables of the project, without their prefix ``BOLT_``."""
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -53,6 +57,10 @@ def main(
     ] = False,
 ) -> None:
     """Measure CLIP adaptation methods on a grid of backbone x dataset x k x method cells."""
+    known = [f"BOLT_{name}" for name in VARIABLES]
+    for name in (name for name in os.environ if name.startswith("BOLT_") and name not in known):
+        for near in difflib.get_close_matches(name, known, n=1, cutoff=0.77):
+            typer.echo(f"note: no command reads {name}; did you mean {near}?", err=True)
     if PROJECT_FILE.is_file():
         from orchestrator.cli.project import set_defaults
 

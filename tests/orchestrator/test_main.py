@@ -2,11 +2,13 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import orchestrator.cli.app
 from orchestrator.__main__ import main
@@ -29,6 +31,20 @@ def test_an_error_of_a_disk_names_the_file_and_does_not_blame_the_store(
     text = capsys.readouterr().err
     assert text.startswith("error: /home/me/.ray\\x1b[31m cannot be used: no")
     assert "store" not in text
+
+
+def test_a_misspelt_variable_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Regression: with ``BOLT_STORES``, results went into ``./runs`` without a word."""
+    for name in ("BOLT_STORES", "BOLT_PYTHON", "BOLT_GEM", "BOLT_DATA"):  # the others are of scripts and other programs
+        monkeypatch.setenv(name, str(tmp_path))
+    said = CliRunner().invoke(orchestrator.cli.app.app, ["status", "--store", str(tmp_path)]).stderr
+    assert said == "note: no command reads BOLT_STORES; did you mean BOLT_STORE?\n"
+
+
+def test_every_variable_that_the_code_reads_is_known() -> None:
+    folder = Path(orchestrator.__file__).parent
+    read = {name for path in folder.rglob("*.py") for name in re.findall(r'"BOLT_([A-Z_]+)"', path.read_text("utf-8"))}
+    assert read == set(orchestrator.cli.app.VARIABLES)
 
 
 ASCII = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
