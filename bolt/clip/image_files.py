@@ -41,7 +41,7 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from bolt.clip.measured_values import STATE_RANGE, read_values, to_8_bit, white_of
-from bolt.clip.picture_files import SAMPLES, PictureFile, has_opacity, load_picture, refuse_endless_jpeg, tiff_tag
+from bolt.clip.picture_files import SAMPLES, PictureFile, has_opacity, load_picture, refuse_damaged_jpeg, tiff_tag
 
 UNREADABLE = (
     OSError, ValueError, SyntaxError, EOFError, IndexError, OverflowError, struct.error, zlib.error,
@@ -178,7 +178,7 @@ def _open(source: ImageSource, reading: Reading) -> Image.Image:
     else:
         image, remarks = load_picture(source)
         if reading.upright and image and image.format in ("JPEG", "MPO"):
-            refuse_endless_jpeg(source)
+            refuse_damaged_jpeg(source)
     turn = _TURNS.get(_orientation(image)) if image else None
     found = ReadAs(turn is not None, remarks)
     if image is None or reading.bands or reading.range or image.mode[0] in "IF":

@@ -10,7 +10,7 @@ import io
 import re
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -159,6 +159,10 @@ def both_bytes(source: PictureFile, image: Image.Image) -> NDArray[np.generic]:
     return both
 
 
+_ZEROS = 64
+"""So many zero bytes between the pixels of a JPEG mean damage, unless they may be an even area."""
+
+
 def file_content(source: PictureFile) -> bytes:
     """Return the whole content of a file."""
     if isinstance(source, str | Path):
@@ -167,19 +171,39 @@ def file_content(source: PictureFile) -> bytes:
     return source.read()
 
 
-def refuse_endless_jpeg(source: PictureFile) -> None:
-    """Raise ``OSError`` for a JPEG that never ends, such as one whose second half is zeros after a failed copy.
+def refuse_damaged_jpeg(source: PictureFile) -> None:
+    """Raise ``OSError`` for a JPEG that never ends, and for one of which a part is zeros, as after a failed copy.
 
-    Pillow decodes the zeros as grey.
+    Pillow decodes the zeros as grey. In a progressive JPEG, zeros between other pixels are not noticed. Nor is a part
+    of another JPEG, because libjpeg's warnings do not reach Pillow.
     """
     content = file_content(source)
-    if content.endswith(b"\xff\xd9"):
-        return
-    at = 2
+    at, segments = 2, list[tuple[int, bytes]]()
     while content[at : at + 1] == b"\xff" and content[at + 1 : at + 2] not in (b"\xda", b""):  # up to the pixels
-        at += 2 + int.from_bytes(content[at + 2 : at + 4]) if content[at + 1] != 0xFF else 1
-    if content.find(b"\xff\xd9", at) < 0:
+        end = at + 2 + int.from_bytes(content[at + 2 : at + 4]) if content[at + 1] != 0xFF else at + 1
+        segments.append((content[at + 1], content[at + 4 : end]))
+        at = end
+    end = content.find(b"\xff\xd9", at)
+    if end < 0:
         raise OSError("image file is truncated: the end of the JPEG is missing")
+    if content.find(bytes(_ZEROS), at, end) >= 0 and not _may_hold_zeros(segments, content[at : at + 8]):
+        raise OSError("image file is damaged: a part of the JPEG is zeros")
+
+
+def _may_hold_zeros(segments: Iterable[tuple[int, bytes]], scan: bytes) -> bool:
+    """Return whether many zero bytes may be pixels of a JPEG: of an even area, if zero is the code for an even block.
+
+    ``segments``: (marker, content) of the segments before the pixels; ``scan``: the beginning of the segment ``SOS``.
+    """
+    first_codes, components = dict[int, int](), 0
+    for marker, content in segments:
+        if marker in (0xC0, 0xC1) and len(content) > 5:  # baseline
+            components = content[5]
+        while marker == 0xC4 and len(content) > 17:  # Huffman tables: kind, 16 counts, and the values by their codes
+            first_codes[content[0]] = content[17]
+            content = content[17 + sum(content[1:17]) :]
+    table_of_brightness = 0x10 | (scan[6] & 15)
+    return components != scan[4] or not first_codes.get(table_of_brightness)
 
 
 def _without_metadata(content: bytes) -> list[bytes]:

@@ -293,6 +293,22 @@ def test_truncated_pixels_are_refused(kind: str, share: float) -> None:
         open_image(io.BytesIO(data[: int(share * len(data))]))
 
 
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_a_jpeg_with_a_hole_is_refused_and_an_even_area_is_not(mode: str) -> None:
+    """Pillow shows the hole as grey. In a JPEG with tables of its own, an even area is zeros, too."""
+    photo = np.random.default_rng(0).integers(90, 160, (300, 400, 3)).astype(np.uint8)
+    whole = content(Image.fromarray(photo).convert(mode), "JPEG")
+    assert open_image(io.BytesIO(whole)).size == (400, 300)
+    middle = len(whole) // 2
+    with pytest.raises(OSError, match="a part of the JPEG is zeros"):
+        open_image(io.BytesIO(whole[:middle] + bytes(4096) + whole[middle + 4096 :]))
+    even = content(Image.new(mode, (3000, 3000), "white"), "JPEG", optimize=True)
+    assert bytes(64) in even
+    assert open_image(io.BytesIO(even)).size == (3000, 3000)
+    progressive = content(Image.new(mode, (3000, 3000), "white"), "JPEG", progressive=True)
+    assert open_image(io.BytesIO(progressive)).size == (3000, 3000)
+
+
 def test_a_jpeg_whose_second_half_is_zeros_is_refused_and_one_with_a_trailer_is_not() -> None:
     """Pillow shows the zeros as grey. A copy to a failing disk has the size of the whole file."""
     pixels = np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)
