@@ -9,20 +9,19 @@ from orchestrator.grid import load_grid
 from orchestrator.util.errors import UserError
 from tests.helpers.small_grid import GRID, LoadGrid
 
+METHOD = "blocks[0].methods[1]"
+TITLE, SHOTS = "title: Test", "    shots:"
+PROTOCOL = "title: Test\nprotocol: {{name: strict, {0}}}".format
+SOURCES = "    sources: {0}\n    shots:".format
 MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
-    ("- trained", "- traned", "blocks[0].methods[1]", ("'traned'", "'trained'")),
-    ("- trained", "- trained: {rat: 1}", "blocks[0].methods[1]", ("setting of trained", "'rat'", "'rate'")),
-    ("- trained", "- trained: {rate: fast}", "blocks[0].methods[1]", ("trained.rate", "'fast'", "float")),
-    ("- trained", "- trained: {rate: -1}", "blocks[0].methods[1]", ("rate", "-1.0", "above zero")),
-    (
-        "- trained",
-        "- linear_probe: {learning_rate: 0.01}",
-        "blocks[0].methods[1]",
-        ("linear_probe.learning_rate", "search is 'support'", "set search to 'fixed'"),
-    ),
-    ("- trained", "- trained: 3", "blocks[0].methods[1]", ("trained", "3")),
-    ("- trained", "- {trained: {}, plain: {}}", "blocks[0].methods[1]", ("not one method",)),
-    ("- trained", "- unlabelled", "blocks[0].methods[1]", ("unlabelled", "fewshot", "methods that can")),
+    ("- trained", "- traned", METHOD, ("'traned'", "'trained'")),
+    ("- trained", "- trained: {rat: 1}", METHOD, ("setting of trained", "'rat'", "'rate'")),
+    ("- trained", "- trained: {rate: fast}", METHOD, ("trained.rate", "'fast'", "float")),
+    ("- trained", "- trained: {rate: -1}", METHOD, ("rate", "-1.0", "above zero")),
+    ("- trained", "- linear_probe: {learning_rate: 0.01}", METHOD, ("search is 'support'", "set search to 'fixed'")),
+    ("- trained", "- trained: 3", METHOD, ("trained", "3")),
+    ("- trained", "- {trained: {}, plain: {}}", METHOD, ("not one method",)),
+    ("- trained", "- unlabelled", METHOD, ("unlabelled", "fewshot", "methods that can")),
     ("two, four", "twwo, four", "blocks[0].datasets[1]", ("'twwo'", "'two'")),
     ("datasets: [one, two, four]", "domains: [litle]", "blocks[0].domains[0]", ("'litle'", "'little'")),
     ("datasets: [one, two, four]", "", "blocks[0]", ("domains", "datasets")),
@@ -31,35 +30,20 @@ MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("fewshot", "few-shot", "blocks[0].track", ("'few-shot'", "'fewshot'")),
     ("fewshot", "[fewshot]", "blocks[0].track", ("['fewshot']", "string")),
     ("    shots:", "    shot:", "blocks[0]", ("'shot'", "'shots'")),
-    ("title: Test", "titel: Test", "", ("'titel'", "'title'")),
+    (TITLE, "titel: Test", "", ("'titel'", "'title'")),
     ("title: Test\n", "", "title", ("needed",)),
-    ("title: Test", "title: Test\nprotocol: strickt", "protocol", ("'strickt'", "'strict'")),
-    (
-        "title: Test",
-        "title: Test\nprotocol: {name: strict, sigma: relu}",
-        "protocol",
-        ("'sigma'", "'sigma_sign'"),
-    ),
-    (
-        "title: Test",
-        "title: Test\nprotocol: {name: strict, sigma_sign: up}",
-        "protocol.sigma_sign",
-        ("'free'", "'relu'", "'up'"),
-    ),
-    (
-        "title: Test",
-        "title: Test\nprotocol: {name: strict, schedule_offset: 1}",
-        "protocol.schedule_offset",
-        ("false", "true", "1"),
-    ),
-    ("title: Test", "title: Test\nprotocol: {sigma_sign: relu}", "protocol", ("name",)),
+    (TITLE, f"{TITLE}\nprotocol: strickt", "protocol", ("'strickt'", "'strict'")),
+    (TITLE, PROTOCOL("sigma: relu"), "protocol", ("'sigma'", "'sigma_sign'")),
+    (TITLE, PROTOCOL("sigma_sign: up"), "protocol.sigma_sign", ("'free'", "'relu'", "'up'")),
+    (TITLE, PROTOCOL("schedule_offset: 1"), "protocol.schedule_offset", ("false", "true", "1")),
+    (TITLE, f"{TITLE}\nprotocol: {{sigma_sign: relu}}", "protocol", ("name",)),
     ("epochs: 2", "epoch: 2", "fine_tuning", ("'epoch'", "'epochs'")),
     ("epochs: 2", "epochs: 0", "fine_tuning", ("epochs", "0")),
     ("epochs: 2", "epochs: 2.5", "fine_tuning", ("epochs", "2.5", "integer")),
     ("epochs: 2", "learning_rate: fast", "fine_tuning", ("learning_rate", "'fast'")),
     ("epochs: 2", "learning_rate: .inf", "fine_tuning", ("learning_rate", "finite")),
-    ("- trained", "- trained: {rate: .inf}", "blocks[0].methods[1]", ("trained.rate", "finite")),
-    ("- trained", "- trained: {rate: .nan}", "blocks[0].methods[1]", ("trained.rate", "finite")),
+    ("- trained", "- trained: {rate: .inf}", METHOD, ("trained.rate", "finite")),
+    ("- trained", "- trained: {rate: .nan}", METHOD, ("trained.rate", "finite")),
     ("seeds: [1, 2]", f"seeds: {list(range(1, 60_001))}", "blocks[0]", ("cells", "100,000", "fewer seeds")),
     ("epochs: 2", "clip_norm: 0", "fine_tuning", ("clip_norm", "greater than 0")),
     ("epochs: 2", "warmup_steps: -1", "fine_tuning", ("warmup_steps", "-1")),
@@ -74,34 +58,24 @@ MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("seeds: [1, 2]", "seeds: [0]", "blocks[0].seeds[0]", ("0", "greater than or equal to 1")),
     ("one, two, four", "wide", "blocks[0].sources", ("leave_one_out", "wide", "domain: NAME")),
     ("one, two, four", "one, seen", "blocks[0]", ("seen", "training images")),
-    (
-        "    shots:",
-        "    sources: leave_two_out\n    shots:",
-        "blocks[0].sources.rule",
-        ("'leave_two_out'", "'leave_one_out'"),
-    ),
-    ("    shots:", "    sources: {domain: litle}\n    shots:", "blocks[0].sources.domain", ("'litle'", "'little'")),
-    ("    shots:", "    sources: {datasets: [oen]}\n    shots:", "blocks[0].sources.datasets[0]", ("'oen'", "'one'")),
-    ("    shots:", "    sources: {datasets: [seen]}\n    shots:", "blocks[0].sources.datasets", ("seen",)),
-    (
-        "    shots:",
-        "    sources: {domain: little, datasets: [one]}\n    shots:",
-        "blocks[0].sources",
-        ("domain", "list of datasets"),
-    ),
+    (SHOTS, SOURCES("leave_two_out"), "blocks[0].sources.rule", ("'leave_two_out'", "'leave_one_out'")),
+    (SHOTS, SOURCES("{domain: litle}"), "blocks[0].sources.domain", ("'litle'", "'little'")),
+    (SHOTS, SOURCES("{datasets: [oen]}"), "blocks[0].sources.datasets[0]", ("'oen'", "'one'")),
+    (SHOTS, SOURCES("{datasets: [seen]}"), "blocks[0].sources.datasets", ("seen",)),
+    (SHOTS, SOURCES("{domain: little, datasets: [one]}"), "blocks[0].sources", ("domain", "list of datasets")),
     ("    shots:", "    evaluate_on: [two]\n    shots:", "blocks[0].evaluate_on", ("ood",)),
-    ("title: Test", "title: Test\ninclude: [demoo]", "include[0]", ("'demoo'", "'demo'")),
-    ("title: Test", "title: Test\ninclude: [g]", "include[0]", ("unknown grid 'g'", "give g.yaml")),
-    ("title: Test", "title: Test\ninclude: [no/such.yaml]", "include[0]", ("no/such.yaml",)),
-    ("title: Test", "title: Test\ninclude: [g.yaml]", "include[0]", ("circle", "g -> g")),
+    (TITLE, f"{TITLE}\ninclude: [demoo]", "include[0]", ("'demoo'", "'demo'")),
+    (TITLE, f"{TITLE}\ninclude: [g]", "include[0]", ("unknown grid 'g'", "give g.yaml")),
+    (TITLE, f"{TITLE}\ninclude: [no/such.yaml]", "include[0]", ("no/such.yaml",)),
+    (TITLE, f"{TITLE}\ninclude: [g.yaml]", "include[0]", ("circle", "g -> g")),
     ("- trained", "- trained\n      - trained: {as: again}", "blocks[0].methods[2]", ("twice", "no label", "'again'")),
     ("- trained", "- trained: {as: x}\n      - trained: {rate: 1, as: x}", "blocks[0].methods[2]", ("label 'x'",)),
     ("    shots: [1, 4]", "   shots: [1, 4]", "line 8, column 4", ("not valid YAML",)),
-    ("title: Test", "title: !!python/object/apply:os.system [ls]", "line 2, column 8", ("tags", "refused")),
+    (TITLE, "title: !!python/object/apply:os.system [ls]", "line 2, column 8", ("tags", "refused")),
     ("seeds: [1, 2]", "seeds: [1]\n    seeds: [2]", "line 10, column 5", ("'seeds'", "twice")),
     ("shots: [1, 4]", "shots: [1, 010]", "line 8, column 16", ("'010'", "two meanings")),
     ("seeds: [1, 2]", "seeds: 1:30", "line 9, column 12", ("'1:30'", "two meanings")),
-    ("title: Test", "title: [", "line 4, column 1", ("not valid YAML",)),
+    (TITLE, "title: [", "line 4, column 1", ("not valid YAML",)),
 ]
 """What is replaced in the grid, by what, the location that the error names, and facts of its message."""
 
@@ -128,28 +102,24 @@ def test_short_classes_can_be_taken_whole(load: LoadGrid) -> None:
     assert load("protocol: published\n" + text).cells
 
 
-def test_many_blocks_have_the_limit_of_one(load: LoadGrid, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.grid.load.MOST_CELLS", 8)
-    with pytest.raises(UserError, match="the grid has more than 8 cells"):
-        load(GRID)
-
-
-def test_an_empty_grid_is_refused(load: LoadGrid) -> None:
-    with pytest.raises(UserError, match="the grid is empty"):
-        load("title: Nothing\n")
-
-
-def test_a_circle_of_two_is_seen(load: LoadGrid, tmp_path: Path) -> None:
+def test_whole_files_are_refused(load: LoadGrid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "h.yaml").write_text("title: H\ninclude: g.yaml\n", encoding="utf-8")
     with pytest.raises(UserError, match="in a circle: g -> h -> g"):
         load("title: G\ninclude: [h.yaml]\n")
+    with pytest.raises(UserError, match="the grid is empty"):
+        load("title: Nothing\n")
+    monkeypatch.setattr("orchestrator.grid.load.MOST_CELLS", 8)
+    with pytest.raises(UserError, match="the grid has more than 8 cells"):  # also of many blocks
+        load(GRID)
 
 
-def test_an_unknown_grid_suggests_the_nearest(catalog: Catalog) -> None:
-    with pytest.raises(UserError, match="unknown grid 'dmo'\n  did you mean 'demo'"):
-        load_grid("dmo", catalog)
-    with pytest.raises(UserError, match="there is no grid file"):
-        load_grid("nowhere/mine.yaml", catalog)
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("dmo", "unknown grid 'dmo'\n  did you mean 'demo'"), ("nowhere/mine.yaml", "there is no grid file")],
+)
+def test_an_unknown_grid_suggests_the_nearest(name: str, says: str, catalog: Catalog) -> None:
+    with pytest.raises(UserError, match=says):
+        load_grid(name, catalog)
 
 
 def test_a_protocol_over_included_grids_alone_is_refused(load: LoadGrid) -> None:
@@ -160,12 +130,17 @@ def test_a_protocol_over_included_grids_alone_is_refused(load: LoadGrid) -> None
             load(f"title: Test\ninclude: [smoke]\n{field}")
 
 
-def test_set_wakes_an_idle_setting_of_the_file(load: LoadGrid) -> None:
+def test_set_wakes_an_idle_setting_of_the_file_and_may_be_idle_in_some_entries(load: LoadGrid) -> None:
+    """No view of the test images could be set in a grid that also measures ``dmn`` on the few-shot track."""
     text = GRID.replace("- trained", "- linear_probe: {learning_rate: 0.01}")
     assert load(text, set_=["linear_probe.search=fixed"]).cells
     assert load(text, set_=["protocol=published"]).cells
+    rate = ["linear_probe.learning_rate=0.01"]
     with pytest.raises(UserError, match="learning_rate has no effect"):
-        load(GRID.replace("- trained", "- linear_probe"), set_=["linear_probe.learning_rate=0.01"])
+        load(GRID.replace("- trained", "- linear_probe"), set_=rate)
+    fixed = "linear_probe: {search: fixed}"
+    for methods in (f"- {fixed}\n      - linear_probe", f"- linear_probe\n      - {fixed}"):
+        assert load(GRID.replace("- trained", methods), set_=rate).cells
 
 
 def test_settings_that_a_switch_overrides_are_noted(load: LoadGrid) -> None:
@@ -198,12 +173,3 @@ def test_a_value_of_set_without_effect_names_the_method_once(load: LoadGrid) -> 
 def test_a_range_of_another_tool_is_answered_with_the_list(load: LoadGrid, text: str) -> None:
     with pytest.raises(UserError, match=r"--set seeds=\[1,2,3\]"):
         load(set_=[f"seeds={text}"])
-
-
-def test_set_may_be_idle_in_some_entries_of_a_method(load: LoadGrid) -> None:
-    """No view of the test images could be set in a grid that also measures ``dmn`` on the few-shot track."""
-    for methods in (
-        "- linear_probe: {search: fixed}\n      - linear_probe",
-        "- linear_probe\n      - linear_probe: {search: fixed}",
-    ):
-        assert load(GRID.replace("- trained", methods), set_=["linear_probe.learning_rate=0.01"]).cells

@@ -41,24 +41,16 @@ def test_a_method_without_support_is_one_cell_per_target(load: LoadGrid) -> None
 
 
 def test_every_setting_and_the_version_are_in_the_cell(load: LoadGrid) -> None:
-    cell = load(GRID.replace("- trained", "- trained: {rate: 1}")).cells[-1]
-    assert cell.method.settings == (("mode", "slow"), ("ranks", (1, 2)), ("rate", 1.0))
+    cell = load(GRID.replace("- trained", "- trained: {rate: 1e-3}")).cells[-1]  # a number in this notation, too
+    assert cell.method.settings == (("mode", "slow"), ("ranks", (1, 2)), ("rate", 0.001))
     assert cell.method.version == 3
 
 
-def test_equal_cells_of_several_blocks_are_one(load: LoadGrid) -> None:
-    block = GRID.split("blocks:\n")[1]
-    assert load(GRID + block).cells == load().cells
-
-
-def test_single_values_stand_for_lists(load: LoadGrid) -> None:
+def test_equal_cells_are_one_whatever_their_label_and_single_values_stand_for_lists(load: LoadGrid) -> None:
+    assert load(GRID + GRID.split("blocks:\n")[1]).cells == load().cells
+    assert load(GRID.replace("- trained", "- trained: {as: mine}")).cells == load().cells
     text = GRID.replace("[1, 4]", "4").replace("[1, 2]", "1").replace("[tiny-clip]", "tiny-clip")
     assert len(load(text.replace("[one, two, four]", "one")).cells) == 2
-
-
-def test_scientific_notation_is_a_number(load: LoadGrid) -> None:
-    cell = load(GRID.replace("- trained", "- trained: {rate: 1e-3}")).cells[-1]
-    assert cell.method.settings_dict()["rate"] == 0.001
 
 
 def test_protocols_by_name_and_by_switch(load: LoadGrid) -> None:
@@ -83,16 +75,10 @@ def test_labels_name_what_varies(load: LoadGrid) -> None:
     assert labels(load(text)) == {"plain", "trained[rate=0.1]", "trained[rate=0.001]", "quick"}
     text = GRID + "      - trained: {ranks: [4], mode: fast}\n"
     assert labels(load(text)) == {"plain", "trained[mode=slow,ranks=1/2]", "trained[mode=fast,ranks=4]"}
-
-
-def test_cells_of_one_label_with_other_sources_are_told_apart_wherever_the_grid_is_read(load: LoadGrid) -> None:
-    block = GRID.partition("blocks:\n")[2]
-    grid = load(GRID + block.replace("  - track: fewshot", "  - track: fewshot\n    sources: leave_group_out", 1))
-    assert labels(grid) == {"plain", "trained [leave_one_out]", "trained [leave_group_out]"}
-
-
-def test_a_label_is_no_part_of_the_identity(load: LoadGrid) -> None:
-    assert load(GRID.replace("- trained", "- trained: {as: mine}")).cells == load().cells
+    block = GRID.partition("blocks:\n")[2].replace(
+        "  - track: fewshot", "  - track: fewshot\n    sources: leave_group_out", 1
+    )
+    assert labels(load(GRID + block)) == {"plain", "trained [leave_one_out]", "trained [leave_group_out]"}
 
 
 def test_a_preset_names_its_label_and_leaves_only_its_settings_in_the_cell(load: LoadGrid) -> None:

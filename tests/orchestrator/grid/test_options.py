@@ -21,9 +21,12 @@ def test_only_keeps_what_matches(load: LoadGrid) -> None:
         assert load(only=[option]).cells == load().cells
 
 
-def test_methods_without_k_or_seed_stay_beside_the_others(load: LoadGrid) -> None:
+def test_methods_without_k_or_seed_stay_a_repeated_key_widens_and_limit_keeps_the_first(load: LoadGrid) -> None:
     assert {key[0] for key in cell_keys(load(only=["k=4", "seed=1"]))} == {"plain", "trained"}
     assert {key[0] for key in cell_keys(load(only=["k=0"]))} == {"plain"}
+    assert {key[0] for key in cell_keys(load(only=["method=plain", "method=trained"]))} == {"plain", "trained"}
+    assert load(limit=3).cells == load().cells[:3]
+    assert load(limit=10**6).cells == load().cells
 
 
 def test_a_filter_narrows_the_sources_and_keeps_the_labels(load: LoadGrid) -> None:
@@ -32,15 +35,6 @@ def test_a_filter_narrows_the_sources_and_keeps_the_labels(load: LoadGrid) -> No
     assert labels(grid) == {"trained[rate=1]"}
     assert {ref.dataset for ref in grid.sources} == {"two", "three", "four"}
     assert load(text, only=["method=plain"]).sources == {}
-
-
-def test_only_again_with_the_same_key_widens(load: LoadGrid) -> None:
-    assert {key[0] for key in cell_keys(load(only=["method=plain", "method=trained"]))} == {"plain", "trained"}
-
-
-def test_limit_keeps_the_first(load: LoadGrid) -> None:
-    assert load(limit=3).cells == load().cells[:3]
-    assert load(limit=10**6).cells == load().cells
 
 
 @pytest.mark.parametrize(

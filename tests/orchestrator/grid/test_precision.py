@@ -20,23 +20,19 @@ def formats(grid: Grid) -> dict[str, set[str | None]]:
     return found
 
 
-def test_without_a_format_a_cell_has_the_identity_that_it_always_had(load: LoadGrid) -> None:
-    for cell in load().cells:
-        assert cell.backbone.precision is None
-        assert "precision" not in cell.to_dict()["backbone"]
-
-
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
 def test_a_grids_format_makes_other_cells_and_other_sources(precision: str, load: LoadGrid, catalog: Catalog) -> None:
     plain, chosen = load(), load(f"precision: {precision}\n{GRID}")
+    for cell in plain.cells:  # without a format a cell has the identity that it always had
+        assert cell.backbone.precision is None
+        assert "precision" not in cell.to_dict()["backbone"]
     assert formats(chosen) == {"plain": {precision}, "trained": {precision}}
     assert not {cell.id for cell in plain.cells} & {cell.id for cell in chosen.cells}
     assert not set(plain.sources) & set(chosen.sources)
     models = source_models(chosen, catalog, None)
     assert {model.backbone.precision for model in models.values()} == {precision}
-    assert not {model.address for model in models.values()} & {
-        model.address for model in source_models(plain, catalog, None).values()
-    }
+    before = source_models(plain, catalog, None)
+    assert not {model.address for model in models.values()} & {model.address for model in before.values()}
     for cell in chosen.cells:
         assert Cell.from_dict(cell.to_dict()) == cell
         assert replace(cell, backbone=replace(cell.backbone, precision=None)).id != cell.id

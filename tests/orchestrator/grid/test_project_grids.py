@@ -53,12 +53,9 @@ def test_out_of_distribution_cells_score_five_datasets_at_once(catalog: Catalog)
 
 
 @pytest.mark.slow
-def test_full_is_the_union_of_the_papers_grids(catalog: Catalog) -> None:
+def test_full_is_the_union_of_the_papers_grids_and_demo_a_part_of_demo_full(catalog: Catalog) -> None:
     parts = [set(load_grid(name, catalog).cells) for name in ("fewshot", "ood", "tta", "ablations", "meta")]
     assert set(load_grid("full", catalog).cells) == set.union(*parts)
-
-
-def test_demo_and_demo_full_share_cells(catalog: Catalog) -> None:
     assert set(load_grid("demo", catalog).cells) <= set(load_grid("demo-full", catalog).cells)
 
 

@@ -3,33 +3,21 @@
 import pytest
 
 from orchestrator.catalog import Catalog
-from orchestrator.grid import load_grid
+from orchestrator.grid import Grid, load_grid
 from orchestrator.util.errors import UserError
 from tests.helpers.small_grid import GRID, LoadGrid, cell_keys
 
 
-def test_tta_cells_have_seeds_but_no_shots(load: LoadGrid) -> None:
-    text = GRID.replace("fewshot", "tta").replace("    shots: [1, 4]\n", "").replace("- trained", "- unlabelled")
-    assert cell_keys(load(text.replace("[one, two, four]", "[one]"))) == [
+def test_tta_cells_have_seeds_but_no_shots(load: LoadGrid, catalog: Catalog) -> None:
+    text = GRID.replace("fewshot", "tta").replace("- trained", "- unlabelled").replace("[one, two, four]", "[one]")
+    assert cell_keys(load(text.replace("    shots: [1, 4]\n", ""))) == [
         ("plain", "one", 0, 0), ("unlabelled", "one", 0, 1), ("unlabelled", "one", 0, 2),
     ]  # fmt: skip
-
-
-def test_shots_are_set_where_a_track_takes_them(catalog: Catalog) -> None:
-    grid = load_grid("full", catalog, set_=["shots=[2]"])
+    with pytest.raises(UserError, match=r"blocks\[0\]\.shots: the tta track reads no labels"):
+        load(text)
+    grid = load_grid("full", catalog, set_=["shots=[2]"])  # set where a track takes them
     assert {cell.shots for cell in grid.cells if cell.track != "tta"} == {0, 2}
     assert any(cell.track == "tta" for cell in grid.cells)
-
-
-def test_tta_takes_no_shots(load: LoadGrid) -> None:
-    with pytest.raises(UserError, match=r"blocks\[0\]\.shots: the tta track reads no labels"):
-        load(GRID.replace("fewshot", "tta").replace("- trained", "- unlabelled"))
-
-
-def test_scoring_on_other_classes_is_refused(load: LoadGrid) -> None:
-    text = GRID.replace("fewshot", "ood").replace("    shots:", "    evaluate_on: [one, wide]\n    shots:")
-    with pytest.raises(UserError, match=r"evaluate_on\[1\]: wide has 4 classes, but one has 2;"):
-        load(text)
 
 
 def test_at_test_time_methods_have_seeds_and_settings_of_their_own(load: LoadGrid) -> None:
@@ -47,10 +35,15 @@ def test_at_test_time_methods_have_seeds_and_settings_of_their_own(load: LoadGri
 
 
 def test_variants_may_hold_some_of_the_targets_classes_but_no_others(load: LoadGrid) -> None:
-    text = GRID.replace("fewshot", "ood").replace("[one, two, four]", "[aerial-land]")
-    assert load(text.replace("    shots:", "    evaluate_on: [aerial-land, aerial-land-cloudy]\n    shots:"))
+    def scored_on(*names: str, target: str = "aerial-land") -> Grid:
+        text = GRID.replace("fewshot", "ood").replace("[one, two, four]", f"[{target}]")
+        return load(text.replace("    shots:", f"    evaluate_on: [{target}, {', '.join(names)}]\n    shots:"))
+
+    assert scored_on("aerial-land-cloudy")
     with pytest.raises(UserError, match=r"glyph-kinds has the class '.*', but aerial-land has no such class"):
-        load(text.replace("    shots:", "    evaluate_on: [aerial-land, glyph-kinds]\n    shots:"))
+        scored_on("glyph-kinds")
+    with pytest.raises(UserError, match=r"evaluate_on\[1\]: wide has 4 classes, but one has 2;"):
+        scored_on("wide", target="one")
 
 
 def test_a_method_that_cannot_name_new_classes_is_refused_on_base_to_new(load: LoadGrid) -> None:

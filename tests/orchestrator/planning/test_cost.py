@@ -57,12 +57,6 @@ def test_what_was_never_measured_borrows_from_its_nearest_relative(cell: Cell, g
     assert costs.predict(work(cell, gflop)) == pytest.approx(seconds)
 
 
-def test_without_similar_cells_there_is_no_prediction() -> None:
-    assert CostModel().predict(work(BOLT, 100)) is None
-    assert measured((PROBE, 0, 9.0)).predict(work(BOLT, 100)) is None  # cached features say nothing about towers
-    assert CostModel().memory_mib(BOLT) is None
-
-
 def test_old_measurements_fade() -> None:
     """Earlier results may be from another machine, so the results of this run soon outweigh them."""
     costs = measured(*[(BOLT, 10, 100.0)] * 200, *[(BOLT, 10, 1.0)] * 60)
@@ -91,11 +85,14 @@ def test_memory_is_the_most_of_the_most_similar_cells() -> None:
 
 
 @pytest.mark.parametrize("cell", [replace(BOLT, track="ood"), samples.cell(backbone="large"), LORA])
-def test_memory_is_not_borrowed_from_another_track_backbone_or_method(cell: Cell) -> None:
+def test_memory_is_not_borrowed_from_another_track_backbone_or_method_nor_from_a_cpu(cell: Cell) -> None:
     assert CostModel(done=[on_gpu(BOLT, 300.0)]).memory_mib(cell) is None
-
-
-def test_memory_measured_on_a_cpu_says_nothing_about_a_gpu() -> None:
-    on_cpu = samples.result(BOLT)
+    on_cpu = samples.result(cell)
     assert held_mib(on_cpu) == 0.0
-    assert CostModel(done=[on_cpu]).memory_mib(BOLT) is None
+    assert CostModel(done=[on_cpu]).memory_mib(cell) is None
+
+
+def test_without_similar_cells_there_is_no_prediction() -> None:
+    assert CostModel().predict(work(BOLT, 100)) is None
+    assert measured((PROBE, 0, 9.0)).predict(work(BOLT, 100)) is None  # cached features say nothing about towers
+    assert CostModel().memory_mib(BOLT) is None

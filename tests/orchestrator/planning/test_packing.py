@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from bolt.clip.input_size import InputSize
 from bolt.methods import METHODS
@@ -15,8 +16,12 @@ from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, Sou
 from orchestrator.core.events import Resources
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.recipes import SourceRecipe
+from orchestrator.grid import load_grid
 from orchestrator.planning.cost import CostModel, cell_gflops
 from orchestrator.planning.packing import Packing, smallest_share
+from orchestrator.planning.plan import make_plan
+from orchestrator.planning.plan_view import packing_view
+from orchestrator.store import Store
 from orchestrator.tracks import TRACKS
 from tests.helpers import cells as samples
 from tests.orchestrator.planning.test_cost import on_gpu
@@ -35,6 +40,9 @@ def test_without_measurements_shares_are_assumed_and_marked_as_assumed(catalog: 
     assert [packing.share(cell(method)) for method in ("linear_probe", "bolt")] == [0.25, 0.25]
     assert packing.memory_mib(cell()) is None
     assert [Packing(catalog).share(cell(method)) for method in ("linear_probe", "bolt")] == [0.25, 1.0]
+    assert Packing(catalog, gpu_mib=GPU, gpus=8).request(cell("bolt"), threads=1) == Resources(1, 0.25)
+    assert packing.request(cell("bolt"), threads=1) == Resources(1), "no GPU where the run has none"
+    assert smallest_share(GPU, GPU) == smallest_share(9 * GPU, GPU) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -100,38 +108,19 @@ def test_finished_cells_change_shares_and_cells_that_ran_out_of_memory_get_more(
     assert packing.share(cell("bolt")) == 1.0
 
 
-def test_a_cell_that_needs_more_than_a_gpu_gets_a_whole_one() -> None:
-    assert smallest_share(GPU, GPU) == smallest_share(9 * GPU, GPU) == 1.0
-
-
-def test_no_gpu_is_requested_where_the_run_has_none(catalog: Catalog) -> None:
-    assert Packing(catalog, gpu_mib=GPU, gpus=8).request(cell("bolt"), threads=1) == Resources(1, 0.25)
-    assert Packing(catalog, gpu_mib=GPU).request(cell("bolt"), threads=1) == Resources(1)
-
-
 def test_a_plan_shows_how_many_cells_a_gpu_holds_and_what_that_is_based_on(catalog: Catalog, tmp_path: Path) -> None:
-    from rich.console import Console
-
-    from orchestrator.grid import load_grid
-    from orchestrator.planning.plan import make_plan
-    from orchestrator.planning.plan_view import packing_view
-    from orchestrator.store import Store
-
     grid = load_grid("demo", catalog, only=["method=linear_probe,bolt", "track=fewshot"])
     plan = make_plan(grid, catalog, Store(tmp_path))
     probe = next(cell for cell in plan.todo if cell.method.name == "linear_probe")
-    measured = replace(plan, done=(on_gpu(probe, 400),))
-    with open(tmp_path / "out", "w") as stream:
-        Console(width=200, file=stream).print(packing_view(measured, 40 * 2**30))
-    text = Path(tmp_path, "out").read_text()
-    assert "one GPU of 40.0 GiB holds" in text
-    assert "16 (1000.0 MiB measured)" in text  # 400 MiB, and 600 MiB for CUDA
-    assert "4 (assumed)" in text
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(packing_view(replace(plan, done=(on_gpu(probe, 400),)), 40 * 2**30))
+    assert "one GPU of 40.0 GiB holds" in shown.get()
+    assert "16 (1000.0 MiB measured)" in shown.get()  # 400 MiB, and 600 MiB for CUDA
+    assert "4 (assumed)" in shown.get()
 
 
-def test_a_track_with_methods_of_another_takes_their_defaults_there(
-    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_track_with_another_methods_takes_their_defaults(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """BOLT trains for fewer epochs on the track ``tta``."""
     monkeypatch.setitem(TRACKS, "own", replace(TRACKS["tta"], name="own", method_track="tta"))
     monkeypatch.setitem(TRACKS, "plain", replace(TRACKS["tta"], name="plain", method_track="plain"))

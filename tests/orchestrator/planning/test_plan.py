@@ -1,6 +1,5 @@
 """The plan: finished, failed and open cells, their order, and missing artifacts."""
 
-import io
 import json
 from itertools import groupby
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.artifacts.required import required_artifacts
-from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell
 from orchestrator.grid import Grid, load_grid
 from orchestrator.planning.checks import check_inputs
@@ -28,33 +27,34 @@ def grid(catalog: Catalog) -> Grid:
     return load_grid("smoke", catalog)
 
 
+def failure(cell: Cell, error: str = "ValueError: no", retryable: bool = False) -> Failure:
+    return Failure(cell.id, error, "", "", 1, "2026-01-01T00:00:00+00:00", retryable=retryable)
+
+
 def test_every_cell_is_done_or_failed_or_to_do(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
+    """A cell whose worker was killed three times in seconds once stayed failed until --retry-failed."""
     store = Store(tmp_path)
-    done, failed, damaged = grid.cells[:4], grid.cells[4], grid.cells[5]
+    before = make_plan(grid, catalog, store)
+    done, (failed, damaged, lost, cut) = grid.cells[:4], grid.cells[4:8]
     for cell in (*done, damaged):
         store.write_result(drawn(cell, grid.label(cell), catalog))
-    store.write_failure(Failure(failed.id, "ValueError: no", "", "", 1, "2026-01-01T00:00:00+00:00"))
+    store.write_failure(failure(failed))
+    store.write_failure(failure(lost, "the worker process died", retryable=True))
     store.files.write(f"results/{damaged.id}.json", b"{")
-    plan = make_plan(grid, catalog, store)
-    assert {result.cell for result in plan.done} == set(done)
-    assert [failure.id for failure in plan.failed] == [failed.id]
-    assert plan.damaged == (damaged.id,)
-    assert set(plan.todo) == set(grid.cells) - {*done, failed}
-    assert plan.todo == tuple(cell for cell in plan.cells if cell in set(plan.todo))
-    assert set(make_plan(grid, catalog, store, retry_failed=True).todo) == {*plan.todo, failed}
-
-
-def test_a_cell_whose_worker_died_runs_again_without_retry_failed(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
-    """A cell whose worker was killed three times in seconds once stayed failed until --retry-failed."""
-    store, when = Store(tmp_path), "2026-01-01T00:00:00+00:00"
-    own, lost, cut = grid.cells[:3]
-    store.write_failure(Failure(own.id, "ValueError: no", "", "", 1, when))
-    store.write_failure(Failure(lost.id, "the worker process died", "", "", 3, when, retryable=True))
     store.files.write(f"failures/{cut.id}.json", b"{")
     plan = make_plan(grid, catalog, store)
-    assert {failure.id for failure in plan.failed} == {own.id, lost.id, cut.id}
-    assert set(plan.todo) == set(grid.cells) - {own}
-    assert plan.counts == "15 cells: 0 done, 14 to do, 3 failed"
+    assert {result.cell for result in plan.done} == set(done)
+    assert {failure.id for failure in plan.failed} == {failed.id, lost.id, cut.id}
+    assert plan.damaged == (damaged.id,)
+    assert set(plan.todo) == set(grid.cells) - {*done, failed}
+    assert plan.counts.startswith("15 cells: 4 done, 10 to do, 3 failed\n")
+    assert plan.todo == tuple(cell for cell in plan.cells if cell in set(plan.todo))
+    assert set(make_plan(grid, catalog, store, retry_failed=True).todo) == {*plan.todo, failed}
+    after = before.with_outcomes(store)  # of a run
+    assert {result.cell for result in after.done} == set(done)
+    assert failed.id in {failure.id for failure in after.failed}
+    assert not {*done, failed} & set(after.todo)
+    assert before.todo == before.cells, "a plan does not change"
 
 
 def test_equal_cells_that_share_no_objects_need_the_same_artifacts(catalog: Catalog) -> None:
@@ -66,19 +66,6 @@ def test_equal_cells_that_share_no_objects_need_the_same_artifacts(catalog: Cata
     assert required_artifacts(read, read, catalog, sources) == required_artifacts(
         (cell for cell in grid.cells), grid.cells, catalog, sources
     )
-
-
-def test_outcomes_are_the_results_and_failures_of_a_run(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    plan = make_plan(grid, catalog, store)
-    finished, failed = plan.todo[:2]
-    store.write_result(drawn(finished, grid.label(finished), catalog))
-    store.write_failure(Failure(failed.id, "ValueError: no", "", "", 1, "2026-01-01T00:00:00+00:00"))
-    after = plan.with_outcomes(store)
-    assert [result.cell for result in after.done] == [finished]
-    assert [failure.id for failure in after.failed] == [failed.id]
-    assert after.todo == plan.todo[2:]
-    assert plan.todo == plan.cells  # a plan does not change
 
 
 def test_the_estimate_is_measured_for_similar_cells_and_counted_for_others(grid: Grid, catalog: Catalog) -> None:
@@ -97,21 +84,24 @@ def test_the_estimate_is_measured_for_similar_cells_and_counted_for_others(grid:
 
 
 @pytest.mark.parametrize("data_root", [None, "empty"])
-def test_missing_datasets_have_one_list_and_one_command(
-    catalog: Catalog, tmp_path: Path, data_root: str | None
-) -> None:
-    root = tmp_path / data_root if data_root else None
+def test_missing_datasets_have_a_list_and_a_command(catalog: Catalog, tmp_path: Path, data_root: str | None) -> None:
+    """The plan once named another command, with an argument that this command did not know."""
+    root, store = tmp_path / data_root if data_root else None, Store(tmp_path / "store")
     own = load_grid("fewshot", catalog, set_=("seeds=[1]", "methods=[zero_shot]"), data_root=root)
     with pytest.raises(UserError) as found:
-        check_inputs(make_plan(own, catalog, Store(tmp_path / "store"), data_root=root))
+        check_inputs(make_plan(own, catalog, store, data_root=root))
     lines = str(found.value).splitlines()
     (names,) = [line.strip().split(", ") for line in lines if line.count(", ") > 20]
     assert set(names) == set(own.datasets)
-    place = root or "PATH"
-    assert [line.strip() for line in lines if "data prepare" in line] == [
-        f"python -m orchestrator data prepare --grid fewshot --data-root {place}"
-    ]
+    (command,) = [line.strip() for line in lines if "data prepare" in line]
+    assert command == f"python -m orchestrator data prepare --grid fewshot --data-root {root or 'PATH'}"
     assert len(lines) <= 4
+    two = load_grid("fewshot", catalog, only=["dataset=dtd,eurosat", "method=zero_shot", "backbone=vit-b-32"])
+    shown = Console(width=200)
+    with shown.capture() as text:
+        shown.print(plan_view(make_plan(two, catalog, store), store))
+    assert "data prepare dtd eurosat --data-root" in text.get()
+    assert "doctor" not in text.get()
 
 
 def test_cells_that_share_what_a_worker_keeps_follow_one_another(catalog: Catalog) -> None:
@@ -127,21 +117,3 @@ def test_cells_that_share_what_a_worker_keeps_follow_one_another(catalog: Catalo
     first = [cell.shots for cell in of_dataset if (cell.method.name, cell.seed) == ("bolt", 1)]
     assert first == sorted(first, reverse=True)
     assert len(set(first)) > 1
-
-
-GRID = """
-title: Two datasets
-blocks:
-  - {track: fewshot, backbones: [tiny-clip], datasets: [dtd, eurosat], shots: [1], seeds: [1], methods: [linear_probe]}
-"""
-
-
-def test_a_plan_names_the_command_that_fetches_what_is_missing(tmp_path: Path) -> None:
-    """The message once named another command, with an argument that this command did not know."""
-    (tmp_path / "mine.yaml").write_text(GRID)
-    catalog, store = load_catalog(), Store(tmp_path / "runs")
-    plan = make_plan(load_grid(tmp_path / "mine.yaml", catalog), catalog, store)
-    shown = io.StringIO()
-    Console(width=200, file=shown).print(plan_view(plan, store))
-    assert "data prepare dtd eurosat --data-root" in shown.getvalue()
-    assert "doctor" not in shown.getvalue()

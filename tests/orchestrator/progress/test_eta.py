@@ -67,12 +67,8 @@ def test_running_work_counts_by_its_age_or_by_what_its_builder_reports() -> None
     assert [remaining(whole, age).seconds for age in (0.0, 30.0, 60.0, 90.0)] == [100.0, 70.0, 40.0, 10.0]
     assert remaining(whole, 30.0, 0.75) == (pytest.approx(10.0), 1.0)
     assert eta([], [remaining(whole, 30.0)], slots=1).seconds == 70.0
-
-
-def test_work_that_is_late_needs_half_of_that_time_again() -> None:
-    whole = Prediction(10.0, 1.0)
-    assert remaining(whole, 12.5) == Prediction(1.25, 1.0)
-    assert remaining(whole, 210.0) == Prediction(100.0, 1.0)
+    late = Prediction(10.0, 1.0)  # needs half of that time again
+    assert (remaining(late, 12.5), remaining(late, 210.0)) == (Prediction(1.25, 1.0), Prediction(100.0, 1.0))
 
 
 def test_what_waits_takes_longer_by_the_factor_that_running_work_shows() -> None:
@@ -131,14 +127,12 @@ class Played:
 def recorded() -> list[tuple[Cell, float, float]]:
     """Every cell with its size and seconds; the row's number stands for the seed, since settings are not recorded."""
     with open(Path(__file__).with_name("durations.csv")) as stream:
-        return [
-            (
-                samples.cell(number, method=row["method"], dataset=row["dataset"], shots=int(row["shots"])),
-                float(row["gflop"]),
-                float(row["seconds"]),
-            )
-            for number, row in enumerate(csv.DictReader(stream))
-        ]
+        rows = list(csv.DictReader(stream))
+    cells = (
+        samples.cell(number, method=row["method"], dataset=row["dataset"], shots=int(row["shots"]))
+        for number, row in enumerate(rows)
+    )
+    return [(cell, float(row["gflop"]), float(row["seconds"])) for cell, row in zip(cells, rows, strict=True)]
 
 
 def play(slots: int, slower: Callable[[float], float] = lambda share: 1.0, lost: float = 0.0) -> Played:

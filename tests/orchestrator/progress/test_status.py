@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
@@ -59,12 +60,18 @@ def test_a_snapshot_is_read_as_it_was_written(tmp_path: Path) -> None:
 ENDLESS = {"shot": {**asdict(Snapshot()), "elapsed": float("inf")}}
 
 
-@pytest.mark.parametrize("wrong", [{"at": []}, {"title": ["Demo"]}, {"shot": {"before": None}}, ENDLESS])
-def test_a_status_with_values_of_other_types_is_ignored(tmp_path: Path, wrong: dict[str, object]) -> None:
-    """Such a status was once accepted, and the view failed on a list where it expects a number."""
+DAMAGED = ["", "{", "[]", '{"state": "running"}', '{"format": 0}', '{"format": 1, "at": 0}']
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"at": []}, {"title": ["Demo"]}, {"shot": {"before": None}}, ENDLESS, *DAMAGED], ids=repr
+)
+def test_a_status_that_is_damaged_or_of_another_format_is_ignored(tmp_path: Path, wrong: Any) -> None:
+    """A list where a number belongs was once accepted, and the view failed on it."""
     path, file = file_in(tmp_path)
     file.write("ended", FULL)
-    path.write_text(json.dumps({**json.loads(path.read_text()), **wrong}))
+    whole = json.loads(path.read_text())
+    path.write_text(wrong if isinstance(wrong, str) else json.dumps({**whole, **wrong}))
     assert read_status(Files(tmp_path), "demo") is None
 
 
@@ -88,14 +95,13 @@ def test_another_shell_sees_the_progress_of_a_run(tmp_path: Path) -> None:
     ("option", "planned", "raced"),
     [("", False, False), ("", True, True), (" --race", False, True), (" --no-race", True, False)],
 )
-def test_the_last_run_says_whether_it_was_a_race(tmp_path: Path, option: str, planned: bool, raced: bool) -> None:
+def test_the_last_run_says_whether_it_was_a_race_and_what_it_left_out(
+    tmp_path: Path, option: str, planned: bool, raced: bool
+) -> None:
     assert was_raced(Files(tmp_path), "demo", planned) == planned
-    StatusFile(Files(tmp_path), "demo", "Demo", COMMAND + option).write("ended", Snapshot())
+    file = StatusFile(Files(tmp_path), "demo", "Demo", COMMAND + option)
+    file.write("ended", Snapshot(race="race: 3 of 4 methods out"))
     assert was_raced(Files(tmp_path), "demo", planned) == raced
-
-
-def test_the_status_of_a_race_that_ended_says_what_it_left_out(tmp_path: Path) -> None:
-    StatusFile(Files(tmp_path), "demo", "Demo", COMMAND).write("ended", Snapshot(race="race: 3 of 4 methods out"))
     assert "race: 3 of 4 methods out" in printed(status_view(Store(tmp_path), "demo", "Demo", []))
 
 
@@ -130,14 +136,6 @@ def test_a_driver_is_judged_by_its_age_or_process(
     body = json.loads(path.read_text())
     path.write_text(json.dumps({**body, **altered, **{name: body[name] + more for name, more in by.items()}}))
     assert status_in(tmp_path).state == state
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": "running"}', '{"format": 0}', '{"format": 1, "at": 0}'])
-def test_a_status_file_that_is_damaged_or_of_another_format_is_ignored(tmp_path: Path, text: str) -> None:
-    path, _ = file_in(tmp_path)
-    path.parent.mkdir()
-    path.write_text(text)
-    assert read_status(Files(tmp_path), "demo") is None
 
 
 def test_the_run_of_another_grid_of_the_same_name_is_no_run_of_this_one(tmp_path: Path) -> None:
