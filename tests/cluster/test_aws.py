@@ -35,15 +35,11 @@ class Account:
     @property
     def environment(self) -> dict[str, str]:
         return {
-            "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_ACCESS_KEY_ID": "testing",
-            "AWS_SECRET_ACCESS_KEY": "testing",
-            "AWS_DEFAULT_REGION": REGION,
-            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_ENDPOINT_URL": self.endpoint, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true", "RAY_USAGE_STATS_ENABLED": "0",
             "HOME": str(self.folder / "home"),
             "PATH": f"{self.folder / 'bin'}:{Path(sys.executable).parent}:/usr/bin:/bin",
-            "RAY_USAGE_STATS_ENABLED": "0",
-        }
+        }  # fmt: skip
 
     def client(self, service: str) -> Any:
         import boto3
@@ -56,16 +52,9 @@ class Account:
 
     def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=PROJECT,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=TIMEOUT,
-            check=False,
-        )
+            [sys.executable, *arguments], cwd=PROJECT, env=self.environment, text=True, timeout=TIMEOUT,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
 
     def machines(self) -> list[dict[str, Any]]:
         pages = self.client("ec2").describe_instances()["Reservations"]
@@ -100,11 +89,8 @@ def filled_in(account: Account) -> Path:
     assert done.returncode == 0, done.stdout
     wanted = [line.strip() for line in done.stdout.splitlines()[1:]]
     text = (PROJECT / "cluster.yaml").read_text()
-    for old, new in zip(
-        ("region: us-west-2", "SecurityGroupIds: [sg-0123456789abcdef0]", "BOLT_STORE=s3://FILL-IN/bolt"),
-        wanted,
-        strict=True,
-    ):
+    placeholders = ("region: us-west-2", "SecurityGroupIds: [sg-0123456789abcdef0]", "BOLT_STORE=s3://FILL-IN/bolt")
+    for old, new in zip(placeholders, wanted, strict=True):
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     path = account.folder / "cluster.yaml"
@@ -135,9 +121,7 @@ def test_up_starts_a_head_closed_to_the_world_and_down_ends_it(account: Account,
     assert head["IamInstanceProfile"]["Arn"].endswith(":instance-profile/bolt-head")
     assert "InstanceLifecycle" not in head
     tags = {tag["Key"]: tag["Value"] for tag in head["Tags"]}
-    assert tags["project"] == "bolt"
-    assert tags["ray-node-type"] == "head"
-    assert tags["ray-cluster-name"] == "bolt"
+    assert (tags["project"], tags["ray-node-type"], tags["ray-cluster-name"]) == ("bolt", "head", "bolt")
     (group,) = {group["GroupId"] for group in head["SecurityGroups"]}
     assert sorted(rules(account)) == sorted([(group, "-1 None-None", [group]), (group, "tcp 22-22", [ME])])
     calls = (account.folder / "calls").read_text()
@@ -203,11 +187,8 @@ def test_a_misspelt_field_is_found_before_a_machine_starts(account: Account, boo
 def test_the_preparation_can_be_repeated_and_removed(account: Account, filled_in: Path) -> None:
     again = ["docs/cluster/prepare_aws.py", "--region", REGION, "--bucket", "bolt-test"]
     assert account.python(*again, "--ssh-from", ME).returncode == 0
-    for wrong, words in {
-        "0.0.0.0/0": "whole world",
-        "::/0": "whole world",
-        "home": "for example 203.0.113.7/32",
-    }.items():
+    world = "whole world"
+    for wrong, words in (("0.0.0.0/0", world), ("::/0", world), ("home", "for example 203.0.113.7/32")):
         refused = account.python(*again, "--ssh-from", wrong)
         assert refused.returncode == 2
         assert words in refused.stdout

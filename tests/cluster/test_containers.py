@@ -69,15 +69,12 @@ def test_the_job_runs_a_grid_of_the_project_on_the_cluster_that_the_other_file_m
     assert (python, m, module) == ("python", "-m", "orchestrator")
     parse(get_command(app), "orchestrator", words)
     assert SPECS["job"] == SPECS["cluster"]
-
-
-def test_rays_version_is_that_of_the_lock_file() -> None:
     locked = re.search(r"^ray==(\S+)", (PROJECT / "requirements" / "test.txt").read_text(), re.M)
     assert locked is not None
     assert SPECS["job"]["rayVersion"] == locked[1]
 
 
-def test_the_images_have_what_the_project_is_built_from_and_every_version_of_the_lock_file() -> None:
+def test_the_images_have_the_project_every_locked_version_a_user_and_no_secret() -> None:
     docker = re.search(r"^COPY (requirements.*) /src/$", DOCKERFILE, re.M)
     assert docker is not None
     copied = {*docker[1].split(), *re.findall(r"^COPY (\w+) /src/", DOCKERFILE, re.M)}
@@ -92,9 +89,6 @@ def test_the_images_have_what_the_project_is_built_from_and_every_version_of_the
     pinned = [re.sub(pattern, r"\1", line) for line in lines if re.match(pattern, line)]
     assert len(pinned) == sum(line[:1].isalnum() for line in lines)
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[\w.+]+", line) for line in pinned)
-
-
-def test_the_image_runs_as_a_user_and_holds_no_secret() -> None:
     instructions = [line.split(maxsplit=1) for line in DOCKERFILE.splitlines() if re.match(r"[A-Z]+ ", line)]
     names = [name for name, _ in instructions]
     assert names.index("USER") > max(number for number, name in enumerate(names) if name == "RUN")

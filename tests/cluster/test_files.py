@@ -29,17 +29,16 @@ def check(config: dict[str, Any]) -> dict[str, Any]:
 
 
 @BOTH
-def test_the_file_is_valid_for_ray(path: Path) -> None:
-    completed = check(read(path))
-    assert completed["cluster_name"] == "bolt"
-
-
-@BOTH
-def test_ray_refuses_the_file_with_a_misspelt_field(path: Path) -> None:
+def test_the_file_is_valid_for_ray_and_the_shell_and_contains_no_secret(path: Path) -> None:
     config = read(path)
-    config["idle_timeout_minuts"] = 5
+    assert check(config)["cluster_name"] == "bolt"
     with pytest.raises(Exception, match="idle_timeout_minuts"):
-        check(config)
+        check({**config, "idle_timeout_minuts": 5})
+    for command in (one for key, commands in config.items() if key.endswith("commands") for one in commands):
+        checked = subprocess.run(["bash", "-n", "-c", command], capture_output=True, text=True)
+        assert checked.returncode == 0, f"{command}: {checked.stderr}"
+    secret = r"AKIA|aws_secret|aws_access|PRIVATE KEY|password\s*[:=](?!\$)|\b[0-9a-f]{32,}\b"
+    assert not re.search(secret, path.read_text(), re.IGNORECASE)
 
 
 @BOTH
@@ -74,37 +73,16 @@ def test_dashboard_and_mlflow_listen_on_the_loopback_interface(path: Path) -> No
     assert "--app-name basic-auth" in served
 
 
-@BOTH
-def test_the_file_contains_no_secret(path: Path) -> None:
-    text = path.read_text()
-    assert not re.search(
-        r"AKIA|aws_secret|aws_access|PRIVATE KEY|password\s*[:=](?!\$)|\b[0-9a-f]{32,}\b", text, re.IGNORECASE
-    )
-
-
-def test_no_security_group_is_made_by_ray_which_would_open_port_22_to_the_world() -> None:
+def test_ray_makes_no_security_group_and_no_gpu_machine_runs_at_first() -> None:
+    """A security group of Ray's would open port 22 to the world."""
     config = read(AWS)
+    kinds = config["available_node_types"]
     assert "security_group" not in config["provider"]
-    for kind in config["available_node_types"].values():
+    for kind in kinds.values():
         assert kind["node_config"]["SecurityGroupIds"] == ["sg-0123456789abcdef0"]
         assert kind["node_config"]["ImageId"]
         assert kind["node_config"]["IamInstanceProfile"]
-
-
-def test_no_gpu_machine_runs_at_first_and_idle_ones_are_ended() -> None:
-    config = read(AWS)
-    kinds = config["available_node_types"]
     assert {kinds[name]["min_workers"] for name in ("gpu", "gpu_spot")} == {0}
     assert kinds["gpu"]["max_workers"] > 0
     assert kinds["gpu_spot"]["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
     assert config["idle_timeout_minutes"] > 0
-
-
-def test_the_commands_are_valid_shell() -> None:
-    for path in (AWS, ON_PREMISES):
-        config = read(path)
-        for key, commands in config.items():
-            if key.endswith("commands"):
-                for command in commands:
-                    checked = subprocess.run(["bash", "-n", "-c", command], capture_output=True, text=True, check=False)
-                    assert checked.returncode == 0, f"{path.name}: {command}: {checked.stderr}"

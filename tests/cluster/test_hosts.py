@@ -11,10 +11,7 @@ import pytest
 from tests.helpers.hosts import Hosts, missing
 from tests.helpers.waiting import until
 
-pytestmark = [
-    pytest.mark.server,
-    pytest.mark.skipif(bool(missing()), reason=missing() or "nothing is missing"),
-]
+pytestmark = [pytest.mark.server, pytest.mark.skipif(bool(missing()), reason=missing() or "nothing is missing")]
 REACH = "timeout 2 bash -c 'exec 3<>/dev/tcp/two/22 && head -c 4 <&3'"
 
 

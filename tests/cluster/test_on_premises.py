@@ -152,14 +152,10 @@ class Site:
     def cells_by_host(self) -> Counter[str]:
         """Return how many cells each host has finished since this cluster was started, as Ray counts them."""
         names = {host.address: name for name, host in self.hosts.hosts.items()}
-        hosts = {
-            node["node_id"]: names[node["node_ip"]] for node in json.loads(self.at_head("ray list nodes --format json"))
-        }
+        nodes = json.loads(self.at_head("ray list nodes --format json"))
+        hosts = {node["node_id"]: names[node["node_ip"]] for node in nodes}
         tasks = json.loads(self.at_head("ray list tasks --format json --limit 10000 --filter state=FINISHED"))
         return Counter(hosts[task["node_id"]] for task in tasks if task["name"].endswith(".train"))
-
-    def results(self) -> dict[str, object]:
-        return measured(self.store)
 
     def wait_for(self, condition: Callable[[], object], description: str, timeout: float = TIMEOUT_SECONDS) -> float:
         """Wait until the condition holds; return the seconds. Raises ``AssertionError`` after the timeout."""
@@ -196,35 +192,34 @@ def driver_without_the_token_is_refused(site: Site) -> None:
 def driver_is_killed(site: Site) -> None:
     """A driver started by ``ray exec`` is killed; the finished cells are kept."""
     with background(site, f"ray exec {site.file} '{GRID} {FIRST} --address auto'") as driver:
-        site.wait_for(lambda: len(site.results()) >= CELLS // 8, "an eighth of the cells is done")
+        site.wait_for(lambda: len(measured(site.store)) >= CELLS // 8, "an eighth of the cells is done")
         site.wait_for(lambda: all(map(site.is_at_a_cell, WORKERS)), "both workers are at cells")
         for pid, line in site.hosts.processes("head").items():
             if line.startswith("python -m orchestrator grid"):
                 os.kill(pid, signal.SIGKILL)
         driver.wait(timeout=60)
-    kept = site.results()
+    kept = measured(site.store)
     assert CELLS > len(kept) >= CELLS // 8, len(kept)
     log(f"driver killed while both workers were at cells: {len(kept)} results are kept")
 
 
 def host_is_lost(site: Site) -> None:
     """The same command runs as a job. One host loses its power meanwhile, and the other host finishes the cells."""
-    kept = site.results()
+    kept = measured(site.store)
     with background(site, f"ray dashboard {site.file}"):
         answer = f'curl --silent --header "Authorization: Bearer $(cat ~/.ray/auth_token)" {DASHBOARD}/api/version'
         site.wait_for(lambda: "ray_version" in site.at_desk(answer, check=False), "the dashboard's port is forwarded")
-        output = site.at_desk(
-            f"ray job submit --address {DASHBOARD} --submission-id grid --no-wait -- {GRID} {FIRST} --address auto"
-        )
+        submit = f"ray job submit --address {DASHBOARD} --submission-id grid --no-wait"
+        output = site.at_desk(f"{submit} -- {GRID} {FIRST} --address auto")
         assert "submitted successfully" in output, output
-        site.wait_for(lambda: len(site.results()) > len(kept), "the job goes on")
+        site.wait_for(lambda: len(measured(site.store)) > len(kept), "the job goes on")
         site.wait_for(lambda: site.is_at_a_cell("one"), "a cell is under way on the host that will be lost")
         site.hosts.kill("one")
-        at_loss = len(site.results())
+        at_loss = len(measured(site.store))
         assert at_loss < CELLS, at_loss
         status = f"ray job status --address {DASHBOARD} grid"
         site.wait_for(lambda: "Job 'grid' succeeded" in site.at_desk(status), "the job has succeeded")
-    now = site.results()
+    now = measured(site.store)
     assert len(now) == CELLS
     assert {cell: now[cell] for cell in kept} == kept
     by_host = site.cells_by_host()
@@ -246,7 +241,7 @@ def host_is_used_again(site: Site) -> None:
 
 def same_as_on_one_machine(site: Site, reference: dict[str, object]) -> None:
     """The results are complete and bit-equal to those of one machine; the same command finds nothing to do."""
-    assert site.results() == reference
+    assert measured(site.store) == reference
     output = site.at_desk(f"ray exec {site.file} '{GRID} {SECOND} --address auto'")
     cells = MORE_CELLS + ZERO_SHOT_CELLS
     assert f"{cells} cells: {cells} done, 0 to do, 0 failed" in output, output

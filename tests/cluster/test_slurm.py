@@ -38,13 +38,9 @@ class Slurm:
     def __init__(self, folder: Path) -> None:
         self.folder, self.log = folder, folder / "job.log"
         self.environment = {
-            **os.environ,
-            "PATH": f"{os.environ['PATH']}:/usr/sbin",
-            "SLURM_CONF": str(folder / "slurm.conf"),
-            "BOLT_PYTHON": sys.executable,
-            "BOLT_STORE": str(folder / "store"),
-            "PYTHONPATH": str(PROJECT),
-        }
+            **os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin", "SLURM_CONF": str(folder / "slurm.conf"),
+            "BOLT_PYTHON": sys.executable, "BOLT_STORE": str(folder / "store"), "PYTHONPATH": str(PROJECT),
+        }  # fmt: skip
         (folder / "munge").mkdir(mode=0o700)
         key = folder / "munge" / "key"
         key.write_bytes(secrets.token_bytes(1024))

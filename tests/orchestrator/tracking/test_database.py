@@ -49,26 +49,16 @@ def test_clients_that_open_an_experiment_at_once_share_one(sqlite_store: tuple[s
             made = clients[0].create_experiment(experiment)
             if left == "a deleted experiment":
                 clients[0].delete_experiment(made)
-        ids: list[str] = []
-        at_once(4, lambda number: ids.append(open_experiment(clients[number], experiment, None)))  # noqa: B023
-        assert len(ids) == 4
+        ids = at_once(4, lambda number: open_experiment(clients[number], experiment, None))  # noqa: B023
         assert len(set(ids)) == 1
         there = clients[0].get_experiment(ids[0])
         assert there.lifecycle_stage == "active"
 
 
-CREATE = """
-import sys
-from orchestrator.tracking.location import TrackingLocation
-from orchestrator.tracking.tracker import Tracker
-Tracker(TrackingLocation(*sys.argv[1:]), "grid")
-"""
-
-
 @pytest.mark.slow
 def test_a_process_killed_while_it_creates_the_database_once_left_it_broken_for_good(tmp_path: Path) -> None:
     uri, artifacts = f"sqlite:///{tmp_path}/mlflow.db", (tmp_path / "artifacts").as_uri()
-    with forked([uri, artifacts], CREATE) as creator:
+    with forked([uri, artifacts], OPENING) as creator:
         wait_for(lambda: bool(list(tmp_path.glob(".mlflow.db.part*"))))
         (left,) = psutil.Process(creator.pid).children()  # it makes the database, and is not killed with the creator
         left.suspend()
@@ -78,13 +68,12 @@ def test_a_process_killed_while_it_creates_the_database_once_left_it_broken_for_
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # once two wrote under the passing name then
     left.resume()
     results = some_results()
-    assert Tracker(TrackingLocation(uri, artifacts), GRID).sync(results, describe) == SyncReport(
-        len(results) + SUMMARIES, 0, 0
-    )
+    done = Tracker(TrackingLocation(uri, artifacts), GRID).sync(results, describe)
+    assert done == SyncReport(len(results) + SUMMARIES, 0, 0)
 
 
 @pytest.mark.parametrize("version", ["cc1f77228345", "ffffffffffff"], ids=["older", "newer"])
-def test_another_mlflows_database_is_named(
+def test_other_versions_are_named(
     version: str, sqlite_store: tuple[str, str], tracker: Tracker, tmp_path: Path
 ) -> None:
     tracker.sync(some_results()[:1], describe)
@@ -122,7 +111,7 @@ def test_a_damaged_database_is_said_and_made_anew(damage: str, sqlite_store: tup
 
 
 @pytest.mark.parametrize("name", ["a?b", "a%41"])
-def test_a_store_whose_database_mlflow_would_seek_elsewhere_is_refused(
+def test_a_database_that_mlflow_would_seek_elsewhere_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regression: the database of the store ``a?b`` was the file ``a``; that of ``a%41`` was waited for in vain."""

@@ -104,22 +104,20 @@ def test_a_sync_without_the_set_of_the_last_run_keeps_its_runs(tmp_path: Path, s
     """A run with ``--set`` leaves runs in MLflow; a later ``sync`` without it is about the same cells."""
     command = f"python -m orchestrator grid {tmp_path}/own.yaml --set shots=[1] --set=seeds=[1]"
     StatusFile(store.files, f"{tmp_path}/own.yaml", command=command).write("ended", Snapshot())
-    said = [
-        CliRunner().invoke(
-            app, ["sync", f"{tmp_path}/own.yaml", "--store", store.url, *options], catch_exceptions=False
-        )
+    words = ["sync", f"{tmp_path}/own.yaml", "--store", store.url]
+    first, second = (
+        CliRunner().invoke(app, [*words, *options], catch_exceptions=False).output
         for options in (["--set", "shots=[1]", "--set", "seeds=[1]"], [])
-    ]
-    added = int(re.findall(r"(\d+) runs added", said[0].output)[0])
+    )
+    added = int(re.findall(r"(\d+) runs added", first)[0])
     assert added > 3
-    assert f"0 runs added, {added} unchanged, 0 removed" in said[1].output
+    assert f"0 runs added, {added} unchanged, 0 removed" in second
 
 
 def test_answers_stand_in_the_order_of_the_grid(tmp_path: Path) -> None:
     """Cells run in another order than the grid lists them."""
-    (tmp_path / "two.yaml").write_text(
-        GRID.replace("datasets: [glyph-digits]", "datasets: [glyph-digits, aerial-land, glyph-capitals]")
-    )
+    three = GRID.replace("[glyph-digits]", "[glyph-digits, aerial-land, glyph-capitals]")
+    (tmp_path / "two.yaml").write_text(three)
     catalog, store = load_catalog(), Store(tmp_path / "runs")
     grid = load_grid(tmp_path / "two.yaml", catalog)
     for cell in reversed(grid.cells):

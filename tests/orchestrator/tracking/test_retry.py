@@ -13,39 +13,31 @@ import pytest
 from rich.console import Console
 
 from orchestrator.tracking import retry
-from orchestrator.tracking.background import BackgroundTracker
 from orchestrator.tracking.client import open_client
 from orchestrator.tracking.errors import NoAnswer, classify_tracking_error
 from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.retry import retry_sync
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from tests.helpers.waiting import TIMEOUT, wait_for
-from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, some_results
+from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, in_background, some_results
 
 
 @pytest.mark.slow
-def test_the_writer_in_the_background_writes_everything(sqlite_store: tuple[str, str]) -> None:
+def test_the_writer_in_the_background_writes_everything(sqlite_store: tuple[str, str], tracker: Tracker) -> None:
     results = some_results()
-    stored = {result.cell.id: result for result in results}
-    with BackgroundTracker(
-        lambda: Tracker(TrackingLocation(*sqlite_store), GRID), describe, stored.__getitem__
-    ) as writer:
+    with in_background(lambda: Tracker(TrackingLocation(*sqlite_store), GRID), results) as writer:
         for result in results:
             writer.put(result.cell.id)
         assert writer.close() == ""
-    assert Tracker(TrackingLocation(*sqlite_store), GRID).sync(results, describe) == SyncReport(
-        SUMMARIES, len(results), 0
-    )
+    assert tracker.sync(results, describe) == SyncReport(SUMMARIES, len(results), 0)
 
 
-def test_a_tracking_store_that_is_away_is_said_once_and_repaired_later(sqlite_store: tuple[str, str]) -> None:
+def test_a_tracking_store_that_is_away_is_said_once_and_repaired_later(tracker: Tracker) -> None:
     def away() -> Tracker:
         raise ConnectionError("nobody answers")
 
-    results = some_results()[:5]
-    said: list[str] = []
-    stored = {result.cell.id: result for result in results}
-    writer = BackgroundTracker(away, describe, stored.__getitem__, say=said.append, pauses=(0.01, 0.02))
+    results, said = some_results()[:5], list[str]()
+    writer = in_background(away, results, say=said.append, pauses=(0.01, 0.02))
     for result in results:
         writer.put(result.cell.id)
     wait_for(lambda: bool(said))
@@ -53,36 +45,45 @@ def test_a_tracking_store_that_is_away_is_said_once_and_repaired_later(sqlite_st
     assert problem.startswith("5 runs")
     assert len(said) == 1
     assert all("nobody answers" in line for line in (problem, *said))
-    assert Tracker(TrackingLocation(*sqlite_store), GRID).sync(results, describe).added == 5 + 2 + 1 + 1
+    assert tracker.sync(results, describe).added == 5 + 2 + 1 + 1
 
 
 QUICK: dict[str, Any] = {"total": 3.0, "pauses": (0.02, 0.05), "silence": 60.0}
 """Fractions of a second for what takes minutes."""
 
 
-def test_sync_waits_for_a_store_that_is_away_and_says_so() -> None:
+Tell = Callable[[int, int], None]
+SILENT = Console(quiet=True)
+
+
+def test_sync_waits_for_a_store_that_is_away_and_not_for_what_will_not_pass() -> None:
     tries: list[int] = []
 
-    def attempt(tell: Callable[[int, int], None]) -> SyncReport:
+    def attempt(tell: Tell) -> SyncReport:
         tries.append(1)
         if len(tries) < 4:
             raise ConnectionRefusedError("nobody there")
+        if len(tries) > 4:
+            raise sqlite3.DatabaseError("file is not a database")
         return SyncReport(1, 2, 3)
 
-    assert retry_sync(attempt, Console(quiet=True), **QUICK) == SyncReport(1, 2, 3)
+    assert retry_sync(attempt, SILENT, **QUICK) == SyncReport(1, 2, 3)
     assert len(tries) == 4
+    with pytest.raises(sqlite3.DatabaseError):
+        retry_sync(attempt, SILENT, **QUICK)
+    assert len(tries) == 5
 
 
 @pytest.mark.slow
 def test_sync_gives_up_a_store_that_stays_away_but_not_one_that_gets_on() -> None:
-    def away(tell: Callable[[int, int], None]) -> SyncReport:
+    def away(tell: Tell) -> SyncReport:
         raise ConnectionRefusedError("nobody there")
 
     with pytest.raises(ConnectionRefusedError):
-        retry_sync(away, Console(quiet=True), **QUICK)
+        retry_sync(away, SILENT, **QUICK)
     got = 0
 
-    def slow(tell: Callable[[int, int], None]) -> SyncReport:  # falls over after each run, for longer than `total`
+    def slow(tell: Tell) -> SyncReport:  # falls over after each run, for longer than `total`
         nonlocal got
         got += 1
         tell(got, 60)
@@ -91,13 +92,25 @@ def test_sync_gives_up_a_store_that_stays_away_but_not_one_that_gets_on() -> Non
         time.sleep(0.05)
         raise ConnectionResetError("again")
 
-    assert retry_sync(slow, Console(quiet=True), **{**QUICK, "total": 2.0}) == SyncReport(60, 0, 0)
+    assert retry_sync(slow, SILENT, **{**QUICK, "total": 2.0}) == SyncReport(60, 0, 0)
+
+
+def test_a_store_that_never_answers_does_not_hold_sync_for_ever() -> None:
+    answer = threading.Event()
+
+    def frozen(tell: Tell) -> SyncReport:
+        answer.wait(TIMEOUT)
+        return SyncReport(0, 0, 0)
+
+    with pytest.raises(NoAnswer, match="no answer for"):
+        retry_sync(frozen, SILENT, **{**QUICK, "total": 0.1, "silence": 0.2})
+    answer.set()
 
 
 def test_sync_gives_up_a_store_that_lists_its_runs_but_takes_none() -> None:
     tries: list[int] = []
 
-    def locked(tell: Callable[[int, int], None]) -> SyncReport:
+    def locked(tell: Tell) -> SyncReport:
         tries.append(1)
         assert len(tries) < 20, "tried for ever"
         tell(0, 0)
@@ -106,32 +119,8 @@ def test_sync_gives_up_a_store_that_lists_its_runs_but_takes_none() -> None:
         raise sqlite3.OperationalError("database is locked")
 
     with pytest.raises(sqlite3.OperationalError):
-        retry_sync(locked, Console(quiet=True), **{**QUICK, "total": 0.3})
+        retry_sync(locked, SILENT, **{**QUICK, "total": 0.3})
     assert len(tries) > 1
-
-
-def test_sync_does_not_wait_for_what_will_not_pass() -> None:
-    tries: list[int] = []
-
-    def refused(tell: Callable[[int, int], None]) -> SyncReport:
-        tries.append(1)
-        raise sqlite3.DatabaseError("file is not a database")
-
-    with pytest.raises(sqlite3.DatabaseError):
-        retry_sync(refused, Console(quiet=True), **QUICK)
-    assert len(tries) == 1
-
-
-def test_a_store_that_never_answers_does_not_hold_sync_for_ever() -> None:
-    answer = threading.Event()
-
-    def frozen(tell: Callable[[int, int], None]) -> SyncReport:
-        answer.wait(TIMEOUT)
-        return SyncReport(0, 0, 0)
-
-    with pytest.raises(NoAnswer, match="no answer for"):
-        retry_sync(frozen, Console(quiet=True), **{**QUICK, "total": 0.1, "silence": 0.2})
-    answer.set()
 
 
 @pytest.mark.slow
@@ -143,13 +132,13 @@ def test_a_dead_server_costs_a_sync_seconds(listens: bool) -> None:
         if not listens:
             server.close()
 
-        def attempt(tell: Callable[[int, int], None]) -> SyncReport:
+        def attempt(tell: Tell) -> SyncReport:
             open_client(f"http://127.0.0.1:{port}")
             return SyncReport(0, 0, 0)
 
         started = time.monotonic()
         with pytest.raises(Exception, match=r"Max retries|timed out|refused") as caught:
-            retry_sync(attempt, Console(quiet=True))
+            retry_sync(attempt, SILENT)
     assert classify_tracking_error(caught.value).kind == "unreachable"
     assert time.monotonic() - started < 20
 
@@ -159,7 +148,7 @@ def test_how_far_a_long_sync_is_goes_into_a_log_too(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(retry, "_LINE_EVERY_SECONDS", 0.0)
     screen = io.StringIO()
 
-    def slow(tell: Callable[[int, int], None]) -> SyncReport:
+    def slow(tell: Tell) -> SyncReport:
         for done in range(40):
             tell(done, 40)
             time.sleep(0.02)

@@ -2,13 +2,12 @@
 
 import statistics
 from dataclasses import replace
-from typing import get_args, get_type_hints
 
 import pytest
 
-from bolt.protocol import PUBLISHED, STRICT, SWITCHES, Protocol
+from bolt.protocol import PUBLISHED
 from orchestrator.report import arrange_results
-from orchestrator.store.results import Evaluation
+from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracking.runs import Labels, cell_run
 from orchestrator.tracking.summaries import summary_runs
 from orchestrator.tracking.tracker import Tracker
@@ -21,13 +20,21 @@ def test_a_cell_without_the_target_among_its_datasets_is_headed_by_their_mean() 
     others = tuple(
         Evaluation(name, value, 1, 2, 40.0, (), None, None) for name, value in (("inks", 50.0), ("odd@name", 70.0))
     )
-    result = replace(result, evaluations=others)
+    # A setting that is called like a grouping does not overwrite it.
+    cell = replace(result.cell, method=replace(result.cell.method, settings=(("seed", 7),)))
+    result = replace(result, cell=cell, evaluations=others)
     assert result.accuracies == (60.0, 40.0)
-    metrics = {name: value for name, value, _ in cell_run(result, describe(result), GRID).metrics}
-    assert (metrics["accuracy"], metrics["accuracy/inks"], metrics["accuracy/odd_name"]) == (60.0, 50.0, 70.0)
+    run = cell_run(result, describe(result), GRID)
+    metrics = metrics_of(run)
+    found = [metrics[name, 0] for name in ("accuracy", "accuracy/inks", "accuracy/odd_name")]
+    assert found == [60.0, 50.0, 70.0]
+    assert (run.params["seed"], run.params["setting_seed"]) == ("0", "7")
 
 
-@pytest.mark.parametrize("name", ["strict+sigma_sign=relu", "../x", "a//b", "..", ".", "/x", "", "ä (1 %)", "x" * 300])
+SWITCHED = "strict+schedule_offset=True,sigma_sign=relu"  # tests/e2e/test_switches.py tracks every switch
+
+
+@pytest.mark.parametrize("name", [SWITCHED, "../x", "a//b", "..", ".", "/x", "", "ä (1 %)", "x" * 300])
 def test_mlflow_accepts_every_name(tracker: Tracker, name: str) -> None:
     cell = samples.cell(1, method="bolt")
     result = replace(
@@ -42,50 +49,25 @@ def test_mlflow_accepts_every_name(tracker: Tracker, name: str) -> None:
     assert tracker.sync([result, other], lambda one: Labels(name or "bolt", "Glyphs")).added == 0
 
 
-def test_mlflow_accepts_every_changed_switch(tracker: Tracker) -> None:
-    """The name of a changed protocol holds ``+``, ``=`` and ``,``, which MLflow takes in no name."""
-    hints = get_type_hints(Protocol)
-    values = {switch: get_args(hints[switch]) or (False, True) for switch in SWITCHES}
-    changes = [{switch: value} for switch in SWITCHES for value in values[switch] if value != getattr(STRICT, switch)]
-    assert {switch for change in changes for switch in change} == set(SWITCHES)
-    protocols = [PUBLISHED, *(STRICT.with_switches(**change) for change in (*changes, changes[0] | changes[1]))]
-    results = [
-        samples.result(replace(samples.cell(1, method=method), protocol=protocol))
-        for protocol in {protocol.name: protocol for protocol in protocols}.values()
-        for method in ("bolt", "lora")
-    ]
-    assert len(results) == 2 * len(protocols)
-    assert tracker.sync(results, describe).added > len(results)
-    assert tracker.sync(results, describe).added == 0
-
-
-def test_a_setting_called_like_a_grouping_does_not_overwrite_it(tracker: Tracker) -> None:
-    result = samples.result(samples.cell())
-    method = replace(result.cell.method, settings=(("seed", 7),))
-    result = replace(result, cell=replace(result.cell, method=method))
-    params = cell_run(result, describe(result), GRID).params
-    assert (params["seed"], params["setting_seed"]) == ("0", "7")
-
-
 def test_aggregates_are_what_a_statistician_would_write() -> None:
     results = some_results()
     runs = {run.key: run for run in summary_runs(results, describe, GRID)}
     aggregate = runs["aggregate:fewshot/strict/leave_one_out/tiny/glyphs/bolt/digits/4"]
     values = [60.0 + seed for seed in (1, 2, 3)]
-    metrics = {name: value for name, value, _ in aggregate.metrics}
-    assert metrics == {
-        "accuracy_mean": statistics.mean(values),
-        "accuracy_std": statistics.stdev(values),
-        "n": 3.0,
-        "gain_over_zero_shot": pytest.approx(12.0),
-        "accuracy_published": 60.0,
-        "delta_published": pytest.approx(2.0),
+    assert metrics_of(aggregate) == {
+        ("accuracy_mean", 0): statistics.mean(values),
+        ("accuracy_std", 0): statistics.stdev(values),
+        ("n", 0): 3.0,
+        ("gain_over_zero_shot", 0): pytest.approx(12.0),
+        ("accuracy_published", 0): 60.0,
+        ("delta_published", 0): pytest.approx(2.0),
     }
-    curve = runs["curve:fewshot/strict/leave_one_out/tiny/glyphs/tip_adapter"]
-    points = {step: value for name, value, step in curve.metrics if name == "accuracy_by_shots"}
+    curve = metrics_of(runs["curve:fewshot/strict/leave_one_out/tiny/glyphs/tip_adapter"])
+    points = {step: value for (name, step), value in curve.items() if name == "accuracy_by_shots"}
     assert points == {1: pytest.approx(58.0), 4: pytest.approx(61.0)}
-    grid = runs[f"grid:{GRID}"]
-    assert {name: value for name, value, _ in grid.metrics}["accuracy/bolt"] == pytest.approx(61.0)
+    assert metrics_of(runs[f"grid:{GRID}"])["accuracy/bolt", 0] == pytest.approx(61.0)
+    for run in summary_runs(results[:1], describe, GRID):  # one seed has no deviation
+        assert not [name for name, _, _ in run.metrics if name.endswith("_std")]
 
 
 def test_means_and_curves_say_what_the_verdicts_say() -> None:
@@ -119,38 +101,24 @@ def test_means_and_curves_say_what_the_verdicts_say() -> None:
     assert curves == {"bolt": "k = 1, 4", "tip_adapter": "k = 1"}
 
 
-def test_one_seed_has_no_deviation() -> None:
-    for run in summary_runs(some_results()[:1], describe, GRID):
-        assert not [name for name, _, _ in run.metrics if name.endswith("_std")]
-
-
 def test_a_curve_deviates_over_seeds_not_over_datasets_and_zero_shot_is_a_line() -> None:
     """It once mixed the datasets' difficulty into its deviation."""
-    easy, hard = (
-        [
-            samples.result(samples.cell(seed, dataset=name, shots=k), accuracy=base + seed)
-            for seed in (1, 2)
-            for k in (1, 4)
-        ]
+    results = [
+        samples.result(samples.cell(seed, dataset=name, shots=k), accuracy=base + seed)
         for name, base in (("easy", 90.0), ("hard", 30.0))
-    )
-    zero = samples.cell(0, method="zero_shot", dataset="easy", shots=0)
+        for seed in (1, 2)
+        for k in (1, 4)
+    ]
+    zero = samples.result(samples.cell(0, method="zero_shot", dataset="easy", shots=0), accuracy=50.0)
     lone = samples.result(samples.cell(3, dataset="easy", shots=4), accuracy=99.0)  # a seed without "hard"
-    runs = {
-        run.name: run for run in summary_runs([*easy, *hard, lone, samples.result(zero, accuracy=50.0)], describe, GRID)
-    }
-    bolt = {(name, step): value for name, value, step in runs["bolt · glyphs · tiny · few-shot"].metrics}
+    runs = {run.name: run for run in summary_runs([*results, lone, zero], describe, GRID)}
+    bolt = metrics_of(runs["bolt · glyphs · tiny · few-shot"])
     assert bolt["accuracy_by_shots", 4] == pytest.approx(61.5)
     assert bolt["accuracy_by_shots_std", 4] == pytest.approx(statistics.stdev([61.0, 62.0]), abs=1e-4)
     assert {step for name, step in bolt if name == "accuracy_by_shots"} == {1, 4}
-    line = runs["zero_shot · glyphs · tiny · on fewer datasets · few-shot"]  # it lacks "hard"
-    fixed = {(name, step): value for name, value, step in line.metrics}
-    assert fixed == {
-        ("accuracy_by_shots", 1): 50.0,
-        ("accuracy_by_shots", 4): 50.0,
-        ("mean_at_k/01", 0): 50.0,
-        ("mean_at_k/04", 0): 50.0,
-    }
+    line = metrics_of(runs["zero_shot · glyphs · tiny · on fewer datasets · few-shot"])  # it lacks "hard"
+    steps = [("accuracy_by_shots", 1), ("accuracy_by_shots", 4), ("mean_at_k/01", 0), ("mean_at_k/04", 0)]
+    assert line == dict.fromkeys(steps, 50.0)
 
 
 def test_what_test_labels_chose_is_said_by_the_runs_name_and_tag() -> None:
@@ -162,60 +130,45 @@ def test_what_test_labels_chose_is_said_by_the_runs_name_and_tag() -> None:
         assert {"selected on the test set" in run.name for run in runs} == {selects == "true"}
 
 
+def headlines(*results: Result) -> dict[str, float]:
+    """Return the grid's own numbers in MLflow."""
+    return {name: value for (name, _), value in metrics_of(summary_runs(results, describe, GRID)[-1]).items()}
+
+
 def test_the_grids_headline_numbers_keep_tracks_and_protocols_apart() -> None:
     fair = [samples.result(samples.cell(seed), accuracy=60.0 + seed) for seed in (1, 2)]
     chosen = [samples.result(replace(samples.cell(seed), protocol=PUBLISHED), accuracy=80.0 + seed) for seed in (1, 2)]
-    adapted = [samples.result(replace(samples.cell(1, shots=0), track="tta"), accuracy=99.0)]
-    grid = summary_runs([*fair, *chosen, *adapted], describe, GRID)[-1]
-    numbers = {name: value for name, value, _ in grid.metrics if name.startswith("accuracy/")}
-    assert numbers == {
+    adapted = samples.result(replace(samples.cell(1, shots=0), track="tta"), accuracy=99.0)
+    found = headlines(*fair, *chosen, adapted)
+    assert {name: value for name, value in found.items() if name.startswith("accuracy/")} == {
         "accuracy/fewshot/published/bolt": 81.5,
         "accuracy/fewshot/strict/bolt": 61.5,
         "accuracy/tta/strict/bolt": 99.0,
     }
-    assert grid.tags["selects_on_test"] == "true"
-    alone = summary_runs(fair, describe, GRID)[-1]
-    assert metrics_of(alone)["accuracy/bolt", 0] == 61.5
+    assert summary_runs([*fair, *chosen], describe, GRID)[-1].tags["selects_on_test"] == "true"
+    assert headlines(*fair)["accuracy/bolt"] == 61.5
 
 
-def test_a_mean_over_fewer_datasets_has_another_name() -> None:
-    easy = [samples.result(samples.cell(1, method=method), accuracy=90.0) for method in ("bolt", "tip_adapter")]
-    hard = samples.result(samples.cell(1, dataset="hard"), accuracy=50.0)
-    metrics = metrics_of(summary_runs([*easy, hard], describe, GRID)[-1])
-    assert metrics["accuracy/bolt", 0] == 70.0
-    assert metrics["accuracy_on_fewer_datasets/tip_adapter", 0] == 90.0
-    assert ("accuracy/tip_adapter", 0) not in metrics
-
-
-def test_a_dataset_that_lacks_a_seed_counts_as_much_as_the_others() -> None:
+def test_datasets_count_alike_and_a_mean_over_fewer_has_another_name() -> None:
     easy = [samples.result(samples.cell(seed), accuracy=90.0) for seed in (1, 2, 3)]
-    hard = samples.result(samples.cell(1, dataset="hard"), accuracy=50.0)
-    metrics = metrics_of(summary_runs([*easy, hard], describe, GRID)[-1])
-    assert metrics["accuracy/bolt", 0] == 70.0
-    assert metrics["gain_over_zero_shot/bolt", 0] == 20.0
+    other = samples.result(samples.cell(1, method="tip_adapter"), accuracy=90.0)
+    hard = samples.result(samples.cell(1, dataset="hard"), accuracy=50.0)  # lacks two seeds
+    found = headlines(*easy, other, hard)
+    assert (found["accuracy/bolt"], found["gain_over_zero_shot/bolt"]) == (70.0, 20.0)
+    assert found["accuracy_on_fewer_datasets/tip_adapter"] == 90.0
+    assert "accuracy/tip_adapter" not in found
 
 
-def test_means_out_of_distribution_are_over_the_shifted_sets_as_in_the_report() -> None:
+def test_shifted_sets_own_classes_and_details_are_tracked_as_in_the_report() -> None:
     result = samples.result(replace(samples.cell(1), track="ood"))
-    scored = [
-        replace(result.evaluations[0], dataset=name, accuracy=accuracy)
-        for name, accuracy in (("digits", 90.0), ("rare", 20.0), ("sketch", 50.0))
-    ]
-    runs = summary_runs([replace(result, evaluations=tuple(scored))], describe, GRID)
-    (curve,) = (run for run in runs if run.kind == "curve")
-    assert metrics_of(curve)["accuracy_by_shots", 4] == 35.0
-    assert metrics_of(runs[-1])["accuracy/bolt", 0] == 35.0
-
-
-def test_own_classes_and_details_are_tracked() -> None:
-    result = samples.result(replace(samples.cell(), track="ood"))
     target, rare, sketch = (
         replace(result.evaluations[0], dataset=name, accuracy=accuracy)
         for name, accuracy in (("digits", 90.0), ("rare", 20.0), ("sketch", 50.0))
     )
     rare = replace(rare, accuracy_own_classes=40.0)
     details: dict[str, float | int | str] = {"short_classes": 3, "alpha": 5.0, "selected_learning_rate": "0.01"}
-    run = cell_run(replace(result, evaluations=(target, rare, sketch), details=details), describe(result), GRID)
+    result = replace(result, evaluations=(target, rare, sketch), details=details)
+    run = cell_run(result, describe(result), GRID)
     metrics = metrics_of(run)
     assert metrics["accuracy", 0] == 90.0
     assert metrics["accuracy_shifted", 0] == 35.0
@@ -223,6 +176,8 @@ def test_own_classes_and_details_are_tracked() -> None:
     assert ("accuracy_own_classes/sketch", 0) not in metrics
     assert (metrics["detail/short_classes", 0], metrics["detail/alpha", 0]) == (3.0, 5.0)
     assert run.params["detail_selected_learning_rate"] == "0.01"
+    (curve,) = (run for run in summary_runs([result], describe, GRID) if run.kind == "curve")
+    assert metrics_of(curve)["accuracy_by_shots", 4] == headlines(result)["accuracy/bolt"] == 35.0
 
 
 def test_means_deviations_and_colours_are_there_to_be_read() -> None:

@@ -30,30 +30,15 @@ def test_a_cell_says_what_it_is_and_what_it_measured(tracker: Tracker) -> None:
     assert run.data.tags["cell"] == result.cell.id
     assert run.data.tags["commit"] == "0123abc"
     assert run.data.params == {
-        "track": "fewshot",
-        "protocol": "strict",
-        "sources_rule": "leave_one_out",
-        "backbone": "tiny",
-        "domain": "glyphs",
-        "dataset": "digits",
-        "method": "bolt",
-        "k": "4",
-        "seed": "2",
-        "learning_rate": "0.001",
-        "top_k": "8",
-    }
+        "track": "fewshot", "protocol": "strict", "sources_rule": "leave_one_out", "backbone": "tiny",
+        "domain": "glyphs", "dataset": "digits", "method": "bolt", "k": "4", "seed": "2",
+        "learning_rate": "0.001", "top_k": "8",
+    }  # fmt: skip
     assert run.data.metrics == {
-        "accuracy": 62.5,
-        "accuracy_zero_shot": 50.0,
-        "gain_over_zero_shot": 12.5,
-        "accuracy_published": 60.0,
-        "delta_published": 2.5,
-        "trainable_parameters": 392.0,
-        "fit_seconds": 2.0,
-        "eval_seconds": 0.3,
-        "peak_memory_mib": 120.0,
-        "train_loss": pytest.approx(1 / 3),
-    }
+        "accuracy": 62.5, "accuracy_zero_shot": 50.0, "gain_over_zero_shot": 12.5, "accuracy_published": 60.0,
+        "delta_published": 2.5, "trainable_parameters": 392.0, "fit_seconds": 2.0, "eval_seconds": 0.3,
+        "peak_memory_mib": 120.0, "train_loss": pytest.approx(1 / 3),
+    }  # fmt: skip
     history = tracker._client.get_metric_history(run.info.run_id, "train_loss")
     assert [(point.step, point.value) for point in history] == [(1, 1.0), (2, 0.5), (3, pytest.approx(1 / 3))]
 
@@ -145,15 +130,11 @@ def test_a_meta_curve_stands_beside_the_final_accuracy_and_is_averaged_over_targ
             curve = tuple(base + 4 * seed + epoch for epoch in (1, 2, 3))
             results.append(replace(samples.result(cell, accuracy=curve[-1]), curves={"accuracy": curve}))
     tracker.sync(results, describe)
-    run = next(
-        run
-        for run in runs_of(tracker, "cell")
-        if run.info.run_name == "bolt · easy · k 4 · seed 1 · " + TRACKS["meta"].title
-    )
+    name = f"bolt · easy · k 4 · seed 1 · {TRACKS['meta'].title}"
+    run = next(run for run in runs_of(tracker, "cell") if run.info.run_name == name)
     assert run.data.metrics["accuracy"] == 87.0
     history = tracker._client.get_metric_history(run.info.run_id, "accuracy_by_epoch")
     assert [(point.step, point.value) for point in history] == [(1, 85.0), (2, 86.0), (3, 87.0)]
-    curve_run = next(run for run in summary_runs(results, describe, GRID) if run.kind == "curve")
-    points = metrics_of(curve_run)
+    points = metrics_of(next(run for run in summary_runs(results, describe, GRID) if run.kind == "curve"))
     assert [points["accuracy_by_epoch", epoch] for epoch in (1, 2, 3)] == [57.0, 58.0, 59.0]
     assert points["accuracy_by_epoch_std", 1] == pytest.approx(statistics.stdev([55.0, 59.0]), abs=1e-4)

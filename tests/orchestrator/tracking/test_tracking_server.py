@@ -13,7 +13,6 @@ import pytest
 
 from orchestrator.store import Store
 from orchestrator.store.results import Result
-from orchestrator.tracking.background import BackgroundTracker
 from orchestrator.tracking.client import open_client
 from orchestrator.tracking.errors import classify_tracking_error
 from orchestrator.tracking.location import TrackingLocation, tracking_location
@@ -21,7 +20,7 @@ from orchestrator.tracking.tracker import SyncReport, Tracker
 from orchestrator.util.errors import UserError
 from tests.helpers.tracking_servers import ADMIN, MlflowServer, Postgres, postgres_programs
 from tests.helpers.waiting import wait_for
-from tests.orchestrator.tracking.examples import SUMMARIES, describe, some_results
+from tests.orchestrator.tracking.examples import SUMMARIES, describe, in_background, some_results
 
 pytestmark = pytest.mark.server
 Open = Callable[[str], Tracker]
@@ -116,18 +115,14 @@ def test_runs_written_to_postgres_are_seen_through_the_server(server: MlflowServ
     assert remote("seen").sync([result], describe, verify=True) == SyncReport(added=0, kept=4, removed=0)
 
 
-def test_a_wrong_password_stops_the_tracking_and_not_the_grid(
-    server: MlflowServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_password_stops_the_tracking_only(server: MlflowServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", ADMIN)
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "not this one")
-    said: list[str] = []
-    results = {result.cell.id: result for result in some_results()[:3]}
-    writer = BackgroundTracker(
-        lambda: Tracker(TrackingLocation(server.uri, None), "refused"), describe, results.__getitem__, say=said.append
-    )
-    for cell_id in results:
-        writer.put(cell_id)
+    said, results = list[str](), some_results()[:3]
+    place = TrackingLocation(server.uri, None)
+    writer = in_background(lambda: Tracker(place, "refused"), results, say=said.append)
+    for result in results:
+        writer.put(result.cell.id)
     wait_for(lambda: bool(said))
     problem = writer.close()
     assert problem.startswith("3 runs")
@@ -135,7 +130,7 @@ def test_a_wrong_password_stops_the_tracking_and_not_the_grid(
     assert all("MLFLOW_TRACKING_PASSWORD" in line for line in (problem, *said))
 
 
-def test_postgres_refuses_a_wrong_password(
+def test_postgres_and_a_wrong_password(
     postgres: Postgres | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if postgres is None:
@@ -158,11 +153,8 @@ def test_runs_written_while_a_server_was_down_are_written_when_it_is_back(
     name = f"killed-{killed}"
     target = server if killed == "server" else postgres
     results = some_results()
-    stored = {result.cell.id: result for result in results}
     said: list[str] = []
-    with BackgroundTracker(
-        lambda: open_tracker(name), describe, stored.__getitem__, say=said.append, pauses=(0.05, 0.5)
-    ) as writer:
+    with in_background(lambda: open_tracker(name), results, say=said.append, pauses=(0.05, 0.5)) as writer:
         for result in results[:8]:
             writer.put(result.cell.id)
         wait_for(lambda: writer.pending < 4)
@@ -179,17 +171,12 @@ def test_runs_written_while_a_server_was_down_are_written_when_it_is_back(
     assert_every_run_finished_once(open_tracker(name), results)
 
 
-def test_an_hour_without_an_answer_costs_it(
-    server: MlflowServer, remote: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_hour_without_answer_costs_it(server: MlflowServer, remote: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hour is a stopped server and pauses of hundredths of a second."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     results = some_results()
-    stored = {result.cell.id: result for result in results}
     said: list[str] = []
-    with BackgroundTracker(
-        lambda: remote("hour"), describe, stored.__getitem__, say=said.append, pauses=(0.01, 0.02)
-    ) as writer:
+    with in_background(lambda: remote("hour"), results, say=said.append, pauses=(0.01, 0.02)) as writer:
         writer.put(results[0].cell.id)
         wait_for(lambda: writer.pending == 0)
         server.send(signal.SIGSTOP)
@@ -210,11 +197,10 @@ def test_an_hour_without_an_answer_costs_it(
 
 
 @pytest.mark.parametrize(
-    ("uri", "artifacts", "named"),
-    [("postgresql://me@db/runs", None, "BOLT_TRACKING_ARTIFACTS"), ("ftp://host", None, "MLFLOW_TRACKING_URI")],
+    ("uri", "named"), [("postgresql://me@db/runs", "BOLT_TRACKING_ARTIFACTS"), ("ftp://host", "MLFLOW_TRACKING_URI")]
 )
 def test_an_address_that_cannot_be_tracked_to_names_the_variable(
-    uri: str, artifacts: str | None, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uri: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.delenv("BOLT_TRACKING_ARTIFACTS", raising=False)

@@ -17,28 +17,21 @@ from tests.helpers import cells as samples
 from tests.orchestrator.tracking.examples import GRID, describe
 
 
-def test_the_server_listens_on_loopback_with_one_worker() -> None:
+def test_the_server_listens_on_loopback_with_one_worker_where_the_port_is_free() -> None:
     command = ui_command(TrackingLocation("sqlite:////x/mlflow.db", "file:///x/artifacts"), 5001)
-    assert command[command.index("--host") + 1] == "127.0.0.1"
-    assert command[command.index("--workers") + 1] == "1"
-    assert command[command.index("--default-artifact-root") + 1] == "file:///x/artifacts"
-
-
-def test_a_port_that_is_taken_is_said() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(UserError, match="is taken"):
-            check_port(taken.getsockname()[1])
+    options = {"--host": "127.0.0.1", "--workers": "1", "--default-artifact-root": "file:///x/artifacts"}
+    assert {option: command[command.index(option) + 1] for option in options} == options
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UserError, match="is taken"):
+        check_port(taken.getsockname()[1])
 
 
 def test_links_search_what_runs_have(sqlite_store: tuple[str, str], tracker: Tracker) -> None:
     base = "http://127.0.0.1:5000"
     assert ui_links(sqlite_store[0], "unheard of", base) == {"experiments": f"{base}/#/experiments"}
     results = [
-        replace(result, cell=replace(result.cell, domain=domain))
+        samples.result(replace(samples.cell(1, method=method, dataset=domain), domain=domain))
         for domain in ("aerial", "glyphs")
-        for result in (samples.result(samples.cell(1, method=method, dataset=domain)) for method in ("bolt", "lora"))
+        for method in ("bolt", "lora")
     ]
     ablation = samples.result(samples.cell(1, method="atlas", dataset="glyphs"))
     results += [*(replace(result, cell=replace(result.cell, track="tta")) for result in results[:2]), ablation]
