@@ -163,15 +163,13 @@ def _no_images(*arguments: object) -> Tensor:
 class DenseLinear(nn.Module):
     """A rival of ``SpectralLinear``: the graph contains the merged weight, so autograd makes a dense gradient of it."""
 
-    def __init__(self, spectral: SpectralLinear, as_written: bool) -> None:
+    def __init__(self, spectral: SpectralLinear) -> None:
         super().__init__()
-        self.as_written = as_written
         self.weight, self.bias, self.u, self.v = spectral.weight, spectral.bias, spectral.u, spectral.v
         self.coefficients = nn.Parameter(spectral.coefficients.detach().clone())
 
     def forward(self, x: Tensor) -> Tensor:
-        scaled = self.u @ torch.diag(self.coefficients) if self.as_written else self.u * self.coefficients
-        return F.linear(x, self.weight + scaled @ self.v.mT, self.bias)
+        return F.linear(x, self.weight + self.u * self.coefficients @ self.v.mT, self.bias)
 
 
 def limit(tower: ImageTower) -> Ready:
@@ -191,7 +189,7 @@ def bolt(tower: ImageTower, sources: int = SOURCES) -> Ready:
     return Ready(begin)
 
 
-def bolt_rebuilt(tower: ImageTower, as_written: bool) -> Ready:
+def bolt_rebuilt(tower: ImageTower) -> Ready:
     """Train the coefficients of ``bolt`` in a tower whose matrices are :class:`DenseLinear`."""
     bases, start = random_bases(tower, SOURCES)
 
@@ -200,7 +198,7 @@ def bolt_rebuilt(tower: ImageTower, as_written: bool) -> Ready:
         twin, coefficients = tower.copy(["class_embedding"]), []
         for path in matrix_module_paths(tower.shape.layers).values():
             owner, _, attribute = path.rpartition(".")
-            module = DenseLinear(cast(SpectralLinear, spectral.get_submodule(path)), as_written)
+            module = DenseLinear(cast(SpectralLinear, spectral.get_submodule(path)))
             setattr(twin.get_submodule(owner), attribute, module)
             coefficients.append(module.coefficients)
         return Begun(twin, [*coefficients])
@@ -250,11 +248,15 @@ def atlas_plain(tower: ImageTower) -> Ready:
     return Ready(begin)
 
 
+def trainable(module: nn.Module) -> list[Tensor]:
+    return [tensor for tensor in module.parameters() if tensor.requires_grad]
+
+
 def lora(tower: ImageTower, dora: bool = False) -> Ready:
     def begin() -> Begun:
         twin = tower.copy()
         attach_to_tower(twin, AdapterSettings(), dora, "benchmark")
-        adapters = [tensor for tensor in twin.parameters() if tensor.requires_grad]
+        adapters = trainable(twin)
         twin.class_embedding.requires_grad_()
         return Begun(twin, adapters)
 
@@ -276,7 +278,7 @@ def lora_peft(tower: ImageTower) -> Ready:
 
     def begin() -> Begun:
         adapted = get_peft_model(visual, LoraConfig(r=16, lora_alpha=16, target_modules=["attn", "c_fc", "c_proj"]))
-        adapters = [tensor for tensor in adapted.parameters() if tensor.requires_grad]
+        adapters = trainable(adapted)
         visual.class_embedding.requires_grad_()
         return Begun(adapted, adapters)
 
@@ -286,7 +288,7 @@ def lora_peft(tower: ImageTower) -> Ready:
 def part_of_the_tower(tower: ImageTower, names: Iterable[str]) -> Ready:
     def begin() -> Begun:
         twin = tower.copy(trainable=names)
-        return Begun(twin, [tensor for tensor in twin.parameters() if tensor.requires_grad])
+        return Begun(twin, trainable(twin))
 
     return Ready(begin)
 
@@ -350,8 +352,7 @@ def prompts_alone(tower: ImageTower) -> Ready:
 CANDIDATES: dict[str, Callable[[ImageTower], Ready]] = {
     "limit": limit,
     "bolt": bolt,
-    "bolt, dense": lambda tower: bolt_rebuilt(tower, as_written=False),
-    "bolt, written": lambda tower: bolt_rebuilt(tower, as_written=True),
+    "bolt, dense": bolt_rebuilt,
     "atlas": atlas,
     "atlas, plain": atlas_plain,
     "lora": lora,

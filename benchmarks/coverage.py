@@ -21,9 +21,8 @@ degrees of freedom.
 Shape legend: R draws, M methods, N datasets (or images), S seeds.
 """
 
-import argparse
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +30,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from benchmarks.common import command, print_head, print_row
 from orchestrator.analysis.best_set import best_set, exclusion_test
 from orchestrator.analysis.comparison import by_pair, eliminate
 from orchestrator.analysis.costs import Cost
@@ -45,7 +45,6 @@ Procedure = Callable[[int, Floats, PairedTests], NDArray[np.bool_]]
 """``methods, differences of all pairs, their t-tests -> the best set``."""
 Scenario = Callable[[np.random.Generator, tuple[int, int, int]], Floats]
 DEVIATION = math.sqrt(2)
-METHODS = 6
 
 
 def _normal(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
@@ -238,14 +237,15 @@ def metric_coverage(
     return {name: count / draws for name, count in held.items()}
 
 
+def numbers(values: Iterable[float]) -> str:
+    return " / ".join(f"{value:.3f}" for value in values)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=1000)
-    parser.add_argument("--methods", type=int, default=METHODS)
+    parser = command(__doc__, draws=1000, methods=6)
     parser.add_argument("--rows", type=Path, help="rows.csv of a report: its scenario alone")
     options = parser.parse_args()
-    rng, sizes = np.random.default_rng(0), (5, 8, 10, 16, 32)
-    draws = options.draws
+    rng, sizes, draws = np.random.default_rng(0), (5, 8, 10, 16, 32), options.draws
     print(f"{options.methods} methods, {draws} draws; t / rule")
     tables = [("covers", EQUAL, covers), ("alone", LEADS, alone), ("covers, beyond the promise", BEYOND, covers)]
     if options.rows:
@@ -253,35 +253,25 @@ def main() -> None:
     for title, scenarios, count in tables:
         print_head(title, [f"n = {n}" for n in sizes])
         for name, scenario in scenarios.items():
-            columns = []
-            for datasets in sizes:
-                scores = scenario(rng, (draws, options.methods, datasets))
-                columns.append([count(best_sets(scores, procedure)) for procedure in (one_step, rule)])
-            print_row(name, columns)
+            drawn = (scenario(rng, (draws, options.methods, datasets)) for datasets in sizes)
+            print_row(name, (numbers(count(best_sets(own, way)) for way in (one_step, rule)) for own in drawn))
     if options.rows:
         return
     print_head("loss: over 1 point / mean / bound holds", ["n = 5", "n = 8", "n = 16"])
     for means in ([2.0, 0.0], [2.0] * 5 + [0.0], [2.5, 2.0, 1.5, 1.0, 0.5, 0.0], [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]):
-        print_row(means, (losses(rng, draws, means, datasets) for datasets in (5, 8, 16)))
+        print_row(means, (numbers(losses(rng, draws, means, datasets)) for datasets in (5, 8, 16)))
     print_head("one dataset: deviation of seeds, of images; ours / usual", ["S = 2", "S = 3", "S = 5"])
     for images in (200, 2000):
         for seed, image in ((0.0, 0.5), (0.1, 0.5), (0.2, 0.5), (0.5, 0.5), (0.2, 0.0)):
             shares = (crossed_coverage(rng, draws, seeds, images, seed, image) for seeds in (2, 3, 5))
-            print_row(f"N = {images}: {seed}, {image}", shares)
+            print_row(f"N = {images}: {seed}, {image}", map(numbers, shares))
     print_head("metrics of one test split, interval holds", list(METRICS))
     for images in (200, 1000):
         for overconfidence in (0.0, 0.15):
             found = metric_coverage(rng, draws, images, overconfidence).values()
-            print_row(f"N = {images}, probabilities {100 * overconfidence:g} points too high", ([x] for x in found))
-
-
-def print_head(title: str, columns: Sequence[str]) -> None:
-    print(f"\n| {title} | {' | '.join(columns)} |\n{'|---' * (1 + len(columns))}|")
-
-
-def print_row(name: object, columns: Iterable[Sequence[float]]) -> None:
-    cells = (" / ".join(f"{value:.3f}" for value in column) for column in columns)
-    print(f"| {name} | {' | '.join(cells)} |", flush=True)
+            print_row(
+                f"N = {images}, probabilities {100 * overconfidence:g} points too high", map("{:.3f}".format, found)
+            )
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 """Cells of a method that does nothing, and three ways to run them. Not a command; ``scale.py`` measures the ways.
 
 Each way writes one real result file per cell through the store (atomic, synced to disk):
-    run_on_tune   run_cells, as a session runs cells
-    grid          Tune as its documentation shows it, reuse_actors on: tune.grid_search over a list of dicts
-    pool          ray.util.ActorPool, two actors, without trials, retries or resume; about the minimum for Ray
+    on_tune   run_cells, as a session runs cells
+    grid      Tune as its documentation shows it, reuse_actors on: tune.grid_search over a list of dicts
+    pool      ray.util.ActorPool, two actors, without trials, retries or resume; about the minimum for Ray
 """
 
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,29 +26,16 @@ WORKERS = 2
 RUNNER = "benchmarks.fanout:record_nothing"
 CLASSES = 100
 
-SOURCES = tuple(SourceRef(f"source-{number}", f"{number:08x}") for number in range(16))
-
 
 def make_cells(count: int) -> list[Cell]:
     """Return cells with usual fields that differ in their seed."""
-    target = DatasetRef("target", "00000000")
+    sources = tuple(SourceRef(f"source-{number}", f"{number:08x}") for number in range(16))
+    target, backbone = DatasetRef("target", "00000000"), BackboneRef("vit-b-32", "00000000")
     method = MethodRef("bolt", 1, (("epochs", 20), ("learning_rate", 0.001), ("top_k", 12)))
-    return [
-        Cell(
-            track="fewshot",
-            protocol=STRICT,
-            backbone=BackboneRef("vit-b-32", "00000000"),
-            domain="general",
-            dataset=target,
-            evaluate_on=(target,),
-            sources_rule="leave_one_out",
-            sources=SOURCES,
-            shots=4,
-            method=method,
-            seed=seed,
-        )
-        for seed in range(count)
-    ]
+    usual: dict[str, Any] = {"track": "fewshot", "protocol": STRICT, "backbone": backbone, "domain": "general",
+        "dataset": target, "evaluate_on": (target,), "sources_rule": "leave_one_out", "sources": sources,
+        "shots": 4, "method": method}  # fmt: skip
+    return [Cell(**usual, seed=seed) for seed in range(count)]
 
 
 def record_nothing(cell: Cell, settings: RunSettings) -> CellEvent:
@@ -86,30 +73,29 @@ class Run:
         return 1000 * self.rest / max(1, self.cells - 1)
 
 
-def run_on_tune(
+def on_tune(
     cells: Sequence[Cell],
-    store: Store,
-    stop_after: int | None = None,
-    on_event: Callable[[CellEvent], None] = lambda event: None,
+    settings: RunSettings,
+    runner: str = RUNNER,
+    on_event: Callable[[CellEvent], Iterable[Cell] | None] = lambda event: None,
+    request: Callable[[Cell], Resources] = lambda cell: Resources(),
+    later: Sequence[Cell] = (),
 ) -> Run:
-    """Run cells with ``run_cells``, and stop after ``stop_after`` of them. Raises ``RuntimeError`` if a cell fails."""
+    """Run cells with ``run_cells`` until ``on_event`` raises ``KeyboardInterrupt``; ``RuntimeError`` if one fails."""
     from orchestrator.execution.tune.driver import run_cells
 
     run, begun = Run(), time.perf_counter()
 
-    def note(event: CellEvent) -> None:
+    def note(event: CellEvent) -> Iterable[Cell] | None:
         if event.kind == "failed":
             raise RuntimeError(event.error)
-        on_event(event)
         if event.kind == "finished":
             run.cells += 1
             run.start = run.start or time.perf_counter() - begun
-            if run.cells == stop_after:
-                raise KeyboardInterrupt
+        return on_event(event)
 
-    settings = RunSettings(store.url)
     with suppress(KeyboardInterrupt):
-        run_cells(cells, settings, request=lambda cell: Resources(), max_attempts=1, on_event=note, runner=RUNNER)
+        run_cells(cells, settings, note, later=later, request=request, max_attempts=3, runner=runner)
     run.rest = time.perf_counter() - begun - run.start
     return run
 
@@ -174,9 +160,8 @@ def pool(cells: Sequence[Cell], folder: Path) -> Run:
         def run(self, cell: Cell) -> CellEvent:
             return record_nothing(cell, RunSettings(str(folder)))
 
-    begun = time.perf_counter()
+    begun, first = time.perf_counter(), 0.0
     actors = ActorPool([Runner.remote() for _ in range(WORKERS)])
-    first = 0.0
     for _ in actors.map_unordered(lambda actor, cell: actor.run.remote(cell), cells):
         first = first or time.perf_counter()
     return Run(first - begun, time.perf_counter() - first, len(cells))

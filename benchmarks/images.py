@@ -11,12 +11,10 @@ Compared, in one run, on the same files:
 The script checks that both ways give the same bits.
 """
 
-import argparse
 import statistics
 import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from benchmarks.common import command, median_ratio, seconds
 from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels, normalise
 from orchestrator.datasets.images import Images, read_images, write_images
@@ -82,22 +81,12 @@ def batches(images: Images) -> Iterator[Tensor]:
         yield normalise(images.batch(start, min(start + BATCH, len(images))), MEAN, STD, "cpu")
 
 
-def seconds(work: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
+    arguments = command(__doc__, images=1000, rounds=3).parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="bolt-images-") as name:
         folder, count = Path(name), arguments.images
-        (folder / "jpeg").mkdir()
-        files = [folder / "jpeg" / f"{number:06}.jpg" for number in range(count)]
+        files = [folder / f"{number:06}.jpg" for number in range(count)]
         for number, file in enumerate(files):
             photograph(number).save(file, quality=90)
         part = file_part(files, [0] * count, folder)
@@ -116,9 +105,7 @@ def main() -> None:
             times["read"].append(seconds(partial(list, map(len, batches(images)))))
         assert torch.equal(next(batches(images)), next(iter(dataloader(files)))), "the two ways differ"
     for what, taken in times.items():
-        took = statistics.median(taken)
-        # The steps of one round share whatever else the machine was doing, so ratios are taken round by round.
-        ratio = statistics.median(own / rival for own, rival in zip(taken, times["dataloader"], strict=True))
+        took, ratio = statistics.median(taken), median_ratio(taken, times["dataloader"])
         print(f"{what:12}{took:8.2f} s{count / took:10,.0f} images/s   {ratio:.3g} of the DataLoader's time")
 
 

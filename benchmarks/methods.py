@@ -7,8 +7,7 @@ A method, its rivals and the limit are measured together, each in a process of i
 own. The processes take turns, step by step.
 
     limit            the frozen network's forward and input gradient: no method that trains inside the tower can do less
-    bolt             coefficients on 16 sources' bases; `bolt, dense` rebuilds W0 + (U * s) V^T under autograd, and
-                     `bolt, written` has diag(s) as a matrix, as the formula and the authors' released code have it
+    bolt             coefficients on 16 sources' bases; `bolt, dense` rebuilds W0 + (U * s) V^T under autograd
     atlas            16 task vectors; `atlas, plain` composes the weights under autograd, as the official code does
     lora             rank 16 on q, k, v, attention output and MLP; `lora, peft` is peft on open_clip's own tower
     bitfit, svf, lora_xs, vera, dora, layer_norm, full_finetune: the other methods that train inside the tower
@@ -29,8 +28,6 @@ import argparse
 import itertools
 import multiprocessing
 import statistics
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -38,9 +35,8 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from benchmarks.candidates import CANDIDATES, SHAPES, SOURCES, random_batch, random_tower, training_step
+from benchmarks.common import command, median_ratio, seconds
 
 BATCHES = {"B/32": (32, 4), "L/14": (16, 2)}
 """For each shape, the images of a step and the blocks on a CPU."""
@@ -60,12 +56,14 @@ def _live(pipe: Connection, name: str, shape_name: str, blocks: int, arguments: 
     begun = ready.begin()
     step = training_step(begun, shape, ready.update)
     pipe.send(sum(tensor.numel() for tensor in begun.trained) if ready.update else 0)
-    while pipe.recv():
-        started = time.perf_counter()
+
+    def whole_step() -> None:
         step(images, labels)
         if device != "cpu":
             torch.cuda.synchronize()
-        pipe.send(time.perf_counter() - started)
+
+    while pipe.recv():
+        pipe.send(seconds(whole_step))
     pipe.send((_status("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20) - before)
 
 
@@ -104,16 +102,15 @@ def in_turns(names: Sequence[str], shape_name: str, blocks: int, arguments: argp
         processes.append(process)
         counts[name] = ours.recv()  # waits, because several that load at once may take too much memory
     times: dict[str, list[float]] = {name: [] for name in names}
-    for round_ in range(arguments.rounds + 1):
+    for _ in range(arguments.rounds + 1):
         for name, pipe in pipes.items():
             pipe.send(True)
-            seconds = pipe.recv()
-            if round_:  # the first one warms up
-                times[name].append(seconds)
+            times[name].append(pipe.recv())
     memory = {}
     for name, pipe in pipes.items():
         pipe.send(False)
         memory[name] = pipe.recv()
+        del times[name][0]  # the first one warms up
     for process in processes:
         process.join()
     return {name: Steps(times[name], times.get("limit", []), memory[name], counts[name]) for name in names}
@@ -132,11 +129,6 @@ def measure(shape_name: str, arguments: argparse.Namespace) -> None:
     for _, group in itertools.groupby(names[len(limit) :] or limit, key=lambda name: name.partition(",")[0]):
         found = in_turns(list(dict.fromkeys([*limit, *group])), shape_name, blocks, arguments) | found
 
-    def ratio(name: str, rival: str) -> float:
-        # Steps of one round share whatever else the machine was doing, so ratios are taken round by round.
-        rivals = found[name].limit_seconds if rival == "limit" else found[rival].seconds
-        return statistics.median(a / b for a, b in zip(found[name].seconds, rivals, strict=True))
-
     tokens = batch * ((shape.image_size // shape.patch_size) ** 2 + 1)
     print(
         f"\nViT-{shape_name}, {blocks} of {shape.layers} blocks, {tokens} tokens, {SOURCES} sources, "
@@ -145,23 +137,22 @@ def measure(shape_name: str, arguments: argparse.Namespace) -> None:
     print(f"{'':15}{'ms a step':>10}{'x limit':>9}{'peak MiB':>10}{'trained':>15}")
     for name in names:
         steps = found[name]
-        slower = f"{ratio(name, 'limit'):9.2f}" if limit else f"{'':9}"
+        slower = f"{median_ratio(steps.seconds, steps.limit_seconds):9.2f}" if limit else f"{'':9}"
         milliseconds = 1e3 * statistics.median(steps.seconds)
         print(f"{name:15}{milliseconds:10.1f}{slower}{steps.memory:10.0f}{steps.trained:15,}")
     for rival in names:
         name, comma, _ = rival.partition(",")
         if comma and name in names:
-            share = found[name].memory / found[rival].memory
-            print(f"{name} takes {ratio(name, rival):.2f} of the time and {share:.2f} of the memory of {rival!r}")
+            own, other = found[name], found[rival]
+            time, memory = median_ratio(own.seconds, other.seconds), own.memory / other.memory
+            print(f"{name} takes {time:.2f} of the time and {memory:.2f} of the memory of {rival!r}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__, rounds=5, threads=torch.get_num_threads())
     parser.add_argument("--shape", choices=list(BATCHES), action="append", help="default: both")
     parser.add_argument("--blocks", type=int, help="transformer blocks (default: few on a CPU, all on a GPU)")
     parser.add_argument("--only", choices=list(CANDIDATES), nargs="+", help="candidates; default: all")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
     for shape in arguments.shape or BATCHES:

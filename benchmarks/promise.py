@@ -11,11 +11,10 @@ With "wrong labels", every twentieth label is another class. Recall counts, amon
 labels, how many of the wrong labels are found.
 
 "labels at 80 %" and "at 95 %" say what ``predict --accuracy`` does with the other pictures. The command's promise holds
-if the accuracy of the labelled pictures lies in the interval that it prints. ``--draw 2`` takes other pictures to learn
-from.
+if the accuracy of the labelled pictures lies in the interval that it prints. ``--images`` is how many to learn from,
+and ``--draw 2`` takes others.
 """
 
-import argparse
 import io
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -28,10 +27,10 @@ from PIL import Image, ImageEnhance
 from rich.console import Console
 
 import bolt
+from benchmarks.common import command
 from bolt.model.threshold import NoThreshold, choose_threshold
 from bolt.seeds import numpy_generator
 from orchestrator.adapt.adapt_folder import adapt_folder
-from orchestrator.adapt.adaptation import Adaptation
 from orchestrator.adapt.request import Request
 from orchestrator.artifacts.spec import clear_artifact_caches
 from orchestrator.core.settings import RunSettings
@@ -46,13 +45,13 @@ LEAST_PER_CLASS, WRONG = 6, 0.05
 ACCURACIES = (80, 95)
 
 
-class Labelled(NamedTuple):
-    """What ``predict --accuracy`` does, in per cent: the labelled share, its accuracy, and the printed interval."""
+class Promise(NamedTuple):
+    """A promised interval of an accuracy, the true one, and the share of the images that it is about, in per cent."""
 
-    share: float
-    true: float
     low: float
     high: float
+    true: float
+    share: float = 100.0
 
     @property
     def holds(self) -> bool:
@@ -60,12 +59,16 @@ class Labelled(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The outcome of ``adapt``, the true accuracy, the images with a wrong label, and the labels at each accuracy."""
+    """The expected accuracy, the promises by name, the images with a wrong label, and the suspects in order."""
 
-    done: Adaptation
-    truth: float
+    expected: float
+    promises: dict[str, Promise]
     wrong: set[str]
-    labelled: dict[int, Labelled]
+    suspects: list[str]
+
+    def hits(self, most: int | None = None) -> int:
+        """Return how many of the first ``most`` suspects are wrong, by default of as many as there are wrong labels."""
+        return len(self.wrong & set(self.suspects[: most or len(self.wrong)]))
 
 
 def changed(image: Image.Image, rng: np.random.Generator) -> Image.Image:
@@ -105,28 +108,29 @@ def run(task: str, kind: str, draw: int, least: int, place: Path) -> Run:
         place / "images", "images", model, "tiny-clip", None, METHODS, 60.0, "state_dict", DatasetOptions(), settings
     )
     done = adapt_folder(request, Console(file=io.StringIO()))
+    choice = done.choice
+    assert isinstance(choice.expected, float), "every class has several pictures"
     rest = np.setdiff1d(np.arange(len(labels)), learnt)
     saved = bolt.load_model(model)
     found = saved.predict([Image.fromarray(pictures[number]) for number in rest])
     right = np.array([each.label == names[label] for each, label in zip(found, labels[rest], strict=True)])
-    scores, labelled = np.array([each.score for each in found]), {}
+    scores = np.array([each.score for each in found])
+    promises = {"all": Promise(choice.low or 0.0, choice.high or 0.0, 100 * float(right.mean()))}
     for accuracy in ACCURACIES:
         with suppress(NoThreshold):
             threshold = choose_threshold(saved.about.notes, accuracy)
             sure = scores >= threshold.score
             if sure.any():
                 interval = threshold.interval(int(sure.sum()))
-                labelled[accuracy] = Labelled(100 * float(sure.mean()), 100 * float(right[sure].mean()), *interval)
-    return Run(done, 100 * float(np.mean(right)), wrong, labelled)
+                true, share = 100 * float(right[sure].mean()), 100 * float(sure.mean())
+                promises[f"labels at {accuracy} %"] = Promise(*interval, true, share)
+    return Run(choice.expected, promises, wrong, [suspect.origin for suspect in done.suspects])
 
 
 def main() -> None:
     """Print a line for each run, and a sum for each kind."""
-    parser = argparse.ArgumentParser(description="Compare what adapt promises with the truth.")
-    parser.add_argument("--targets", type=int, default=16)
-    parser.add_argument("--kinds", nargs="+", default=list(KINDS))
-    parser.add_argument("--draw", type=int, default=1)
-    parser.add_argument("--images", type=int, default=100, help="to learn from")
+    parser = command(__doc__, targets=16, draw=1, images=100)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     arguments = parser.parse_args()
     for kind in arguments.kinds:
         runs = []
@@ -139,38 +143,23 @@ def main() -> None:
 
 
 def _line(of: Run) -> str:
-    low, high = _interval(of)
-    line = f"expects {of.done.choice.expected:5.1f} ({low:5.1f} to {high:5.1f}), true {of.truth:5.1f}"
-    for accuracy, found in of.labelled.items():
-        line += f"; at {accuracy} %: {found.share:.0f} %, {found.low:.1f} to {found.high:.1f}, true {found.true:.1f}"
+    parts = [f"expects {of.expected:5.1f}"]
+    for name, found in of.promises.items():
+        parts.append(f"{name}: {found.share:.0f} %, {found.low:.1f} to {found.high:.1f}, true {found.true:.1f}")
     if of.wrong:
-        line += f"; {_hits(of)} of {len(of.wrong)} wrong labels in as many, {len(of.done.suspects)} listed"
-    return line
-
-
-def _interval(of: Run) -> tuple[float, float]:
-    assert of.done.choice.low is not None
-    assert of.done.choice.high is not None
-    return of.done.choice.low, of.done.choice.high
-
-
-def _hits(of: Run, most: int | None = None) -> int:
-    """Wrong labels among the first ``most`` suspects, by default as many as there are wrong labels."""
-    return len(of.wrong & {suspect.origin for suspect in of.done.suspects[: most or len(of.wrong)]})
+        parts.append(f"{of.hits()} of {len(of.wrong)} wrong labels in as many, {len(of.suspects)} listed")
+    return "; ".join(parts)
 
 
 def _sums(runs: Sequence[Run]) -> Iterator[str]:
-    held = [low <= of.truth <= high for of, (low, high) in zip(runs, map(_interval, runs), strict=True)]
-    bias = np.mean([(of.done.choice.expected or 0) - of.truth for of in runs])
-    yield f"the interval holds the truth in {sum(held)} of {len(runs)}, bias {bias:+.1f} points"
-    for accuracy in ACCURACIES:
-        if found := [of.labelled[accuracy] for of in runs if accuracy in of.labelled]:
-            within, share = sum(each.holds for each in found), np.mean([each.share for each in found])
-            true = np.mean([each.true for each in found])
-            yield f"labels at {accuracy} %: {within} of {len(found)} hold, {share:.0f} % labelled, {true:.1f} % right"
+    yield f"bias {np.mean([of.expected - of.promises['all'].true for of in runs]):+.1f} points"
+    for name in dict.fromkeys(name for of in runs for name in of.promises):
+        found = [of.promises[name] for of in runs if name in of.promises]
+        within, (share, true) = sum(each.holds for each in found), np.mean([(o.share, o.true) for o in found], axis=0)
+        yield f"{name}: {within} of {len(found)} hold, {share:.0f} % labelled, {true:.1f} % right"
     if planted := [of for of in runs if of.wrong]:
-        recall = np.mean([_hits(of) / len(of.wrong) for of in planted])
-        precision = np.mean([_hits(of, 10**6) / max(1, len(of.done.suspects)) for of in planted])
+        recall = np.mean([of.hits() / len(of.wrong) for of in planted])
+        precision = np.mean([of.hits(10**6) / max(1, len(of.suspects)) for of in planted])
         yield f"recall {recall:.2f}, precision of all listed {precision:.2f}"
 
 

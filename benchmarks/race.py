@@ -21,7 +21,6 @@ Shape legend: M methods, D datasets, S seeds.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -33,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from benchmarks.common import command, print_head, print_row
 from benchmarks.coverage import DEVIATION
 from orchestrator.analysis.best_set import MIN_DATASETS, compare_datasets, exclusion_test, mean_over_seeds
 from orchestrator.analysis.comparison import eliminate
@@ -46,8 +46,6 @@ from orchestrator.report.paper.field import field_numbers
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.sharing.grid_listing import expand_grid
 from orchestrator.store import Store
-
-ORDERS = 200
 
 
 @dataclass(frozen=True)
@@ -113,12 +111,9 @@ def _conover(means_MN: Floats) -> NDArray[np.bool_]:
         differs = differences.any() and stats.wilcoxon(differences).pvalue < 0.05
         return np.arange(2) == (worse if differs else -1)
     ranks_MN = stats.rankdata(-means_MN, axis=0)
-    sums_M, squares = ranks_MN.sum(axis=1), float((ranks_MN**2).sum())
-    spread = squares - n * k * (k + 1) ** 2 / 4
-    if spread == 0:
-        return np.zeros(k, dtype=bool)
-    statistic = (k - 1) * float(((sums_M - n * (k + 1) / 2) ** 2).sum()) / spread
-    if stats.chi2.sf(statistic, k - 1) >= 0.05:
+    sums_M, spread = ranks_MN.sum(axis=1), float((ranks_MN**2).sum()) - n * k * (k + 1) ** 2 / 4
+    statistic, p = stats.friedmanchisquare(*means_MN) if spread else (0.0, 1.0)
+    if p >= 0.05:
         return np.zeros(k, dtype=bool)
     error = math.sqrt(max(2 * n * (1 - statistic / (n * (k - 1))) * spread / ((k - 1) * (n - 1)), 0.0))
     return np.asarray(sums_M - sums_M.min() > error * stats.t.ppf(0.975, (k - 1) * (n - 1)))
@@ -217,10 +212,8 @@ def measured_places(grid_name: str, store: str) -> list[Place]:
 def compare(pool: ProcessPoolExecutor, title: str, places: list[Place], orders: int) -> None:
     """Print the means over places and orders of each procedure, and the median of the race's cost."""
     sizes = sorted({place.scores_MDS.shape for place in places})
-    print(
-        f"\n{title}: {len(places)} places of methods x datasets x seeds {', '.join(map(str, sizes))}; {orders} orders"
-    )
-    print("\n| | best in | same | left | cells | operations | median of operations |\n|---|---|---|---|---|---|---|")
+    print(f"\n{len(places)} places of methods x datasets x seeds {', '.join(map(str, sizes))}; {orders} orders")
+    print_head(title, ["best in", "same", "left", "cells", "operations", "median of operations"])
     raced: dict[str, Floats] = {}
     procedures: Mapping[str, Callable[[Place], Callable[[Floats], Outcome]]] = {
         "race": lambda place: by_race,
@@ -237,17 +230,17 @@ def compare(pool: ProcessPoolExecutor, title: str, places: list[Place], orders: 
             if name == "race":
                 raced[place.name] = found[-1]
         each = np.concatenate(found)
-        text = " | ".join(f"{x:.3f}" if i < 2 else f"{x:.2f}" for i, x in enumerate(each.mean(axis=0)))
-        print(f"| {name} | {text} | {np.median(each[:, 4]):.2f} |", flush=True)
+        means = (f"{x:.3f}" if i < 2 else f"{x:.2f}" for i, x in enumerate(each.mean(axis=0)))
+        print_row(name, [*means, f"{np.median(each[:, 4]):.2f}"])
         if name == "race":
             worst = min(zip(found, places, strict=True), key=lambda both: both[0][:, 0].mean())
-            print(f"| (lowest: {worst[1].name}) | {worst[0][:, 0].mean():.3f} | | | | | |")
+            print_row(f"(lowest: {worst[1].name})", [f"{worst[0][:, 0].mean():.3f}", *[""] * 5])
 
 
 def left_when_equal(methods: int, datasets: int, draws: int) -> None:
     """Print how often each procedure keeps one of the methods that are the best, with and without 4 that are worse."""
     print(f"{methods} methods are equally good, {datasets} datasets, {draws} draws: how often one of them is left")
-    print("| | none is worse | four are 5 points worse |\n|---|---|---|")
+    print_head("", ["none is worse", "four are 5 points worse"])
     scores = DEVIATION * np.random.default_rng(0).normal(size=(draws, methods + 4, datasets, 1))
     scores[:, methods:] -= 5
     for name, procedure in (("race", by_race), ("F-race", by_f_race), ("halving", by_halving)):
@@ -255,12 +248,11 @@ def left_when_equal(methods: int, datasets: int, draws: int) -> None:
         for own in (scores[:, :methods], scores):
             left_R = np.array([(procedure(drawn)[0] < methods).sum() / methods for drawn in own])
             columns.append(f"{left_R.mean():.3f} ± {left_R.std() / math.sqrt(draws):.3f}")
-        print(f"| {name} | {' | '.join(columns)} |", flush=True)
+        print_row(name, columns)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--orders", type=int, default=ORDERS)
+    parser = command(__doc__, orders=200)
     parser.add_argument("--grid", help="a measured grid instead of the printed tables")
     parser.add_argument("--store", default="runs")
     parser.add_argument("--equal", type=int, metavar="METHODS", help="made-up scores instead of printed ones")

@@ -17,7 +17,6 @@ least for Ray; `plain_ms`, a run logged with MLflow's plain client. `start_s` is
 resume has ended; `ms` are of each further cell.
 """
 
-import argparse
 import gc
 import json
 import os
@@ -28,21 +27,21 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.fanout import WORKERS, grid, pool, run_on_tune  # noqa: E402
-from bolt.methods.base import register  # noqa: E402
-from orchestrator.catalog import Catalog, load_catalog  # noqa: E402
-from orchestrator.core.cell import Cell  # noqa: E402
-from orchestrator.core.events import CellEvent  # noqa: E402
-from orchestrator.grid import Grid, load_grid  # noqa: E402
-from orchestrator.planning.plan import make_plan  # noqa: E402
-from orchestrator.store import Store  # noqa: E402
-from orchestrator.tracking.grid_runs import GridRuns  # noqa: E402
+from benchmarks.common import command, seconds
+from benchmarks.fanout import WORKERS, grid, on_tune, pool
+from bolt.methods.base import register
+from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.core.cell import Cell
+from orchestrator.core.events import CellEvent
+from orchestrator.core.settings import RunSettings
+from orchestrator.grid import Grid, load_grid
+from orchestrator.planning.plan import make_plan
+from orchestrator.store import Store
+from orchestrator.tracking.grid_runs import GridRuns
 
 COMPARED, PLAIN_RUNS = 1000, 20
 """How many cells Ray's bare ways run at most, and how many runs MLflow's plain client logs."""
@@ -94,9 +93,14 @@ def fan_out(cells: Sequence[Cell], store: Store, folder: Path) -> Measured:
 
     from orchestrator.execution.cluster import connect
 
-    half = len(cells) // 2
+    half, finished = len(cells) // 2, count(1)
+
+    def stop(event: CellEvent) -> None:
+        if event.kind == "finished" and next(finished) == half:
+            raise KeyboardInterrupt
+
     with connect(None, cpus=WORKERS):
-        run = run_on_tune(cells, store, half)
+        run = on_tune(cells, RunSettings(store.url), on_event=stop)
         held = sum(type(thing) is Trial for thing in gc.get_objects())
         some = cells[: min(half, COMPARED)]
         bare = {"grid_ms": grid(some, folder / "grid").per_cell, "pool_ms": pool(some, folder / "pool").per_cell}
@@ -114,7 +118,7 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
 
     begun = time.perf_counter()
     plan = make_plan(grid, catalog, store)
-    found = {"replan_s": time.perf_counter() - begun}
+    replan = time.perf_counter() - begun
 
     def on_event(event: CellEvent) -> None:
         counter.on_event(event)
@@ -132,13 +136,13 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
         stack.enter_context(progress)
         writer = stack.enter_context(GridRuns(grid, catalog, store).track_in_background(Console()))
         started = time.perf_counter()
-        run = run_on_tune(plan.todo, store, on_event=on_event)
+        run = on_tune(plan.todo, RunSettings(store.url), on_event=on_event)
         while writer.pending:  # a session leaves these to `sync`
             time.sleep(0.01)
         if problem := writer.close():
             raise RuntimeError(problem)
         tracked = 1000 * (time.perf_counter() - started - run.start)  # the last run is in MLflow
-    return {**found, "start_s": run.start, "tracked_ms": tracked / max(1, run.cells - 1)}
+    return {"replan_s": replan, "start_s": run.start, "tracked_ms": tracked / max(1, run.cells - 1)}
 
 
 def plain(folder: Path) -> Measured:
@@ -147,9 +151,9 @@ def plain(folder: Path) -> Measured:
 
     client = open_client(f"sqlite:///{folder}/plain/mlflow.db")
     experiment = client.create_experiment("plain", artifact_location=str(folder / "plain" / "artifacts"))
-    begun = time.perf_counter()
-    for number in range(PLAIN_RUNS):
-        run_id = client.create_run(experiment, run_name=str(number)).info.run_id
+
+    def log_run() -> None:
+        run_id = client.create_run(experiment).info.run_id
         for index in range(15):
             client.log_param(run_id, f"parameter_{index}", index)
         for step in range(20):
@@ -157,7 +161,8 @@ def plain(folder: Path) -> Measured:
         for index in range(8):
             client.log_metric(run_id, f"metric_{index}", index)
         client.set_terminated(run_id)
-    return {"plain_ms": 1000 * (time.perf_counter() - begun) / PLAIN_RUNS}
+
+    return {"plain_ms": 1000 * seconds(lambda: [log_run() for _ in range(PLAIN_RUNS)]) / PLAIN_RUNS}
 
 
 def session(size: int, folder: Path) -> Measured:
@@ -179,21 +184,19 @@ COLUMNS = ("plan_s", "fanout_ms", "held", "grid_ms", "pool_ms", "replan_s", "sta
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 50_000])
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help="measure the first size in this process, with this folder")
     options = parser.parse_args()
-    if options.folder:  # the process of one size
+    if options.folder:
         print(json.dumps(session(options.sizes[0], options.folder)))
         return
     print(f"{os.cpu_count()} CPUs, load before: {os.getloadavg()[0]:.1f}")
     print(f"{'cells':>6}  {'  '.join(COLUMNS)}", flush=True)
     for size in options.sizes:
         with tempfile.TemporaryDirectory(prefix="bolt-bench-") as folder:
-            command = [sys.executable, __file__, "--folder", folder, "--sizes", str(size)]
-            done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"the process of {size} cells ended with {done.returncode}:\n{done.stderr}")
+            arguments = [sys.executable, __file__, "--folder", folder, "--sizes", str(size)]
+            done = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, check=True)
         found = json.loads(done.stdout.splitlines()[-1])
         values = (f"{found[key]:>{len(key)}.1f}" for key in COLUMNS)
         print(f"{size:>6}  {'  '.join(values)}", flush=True)

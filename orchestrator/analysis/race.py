@@ -16,7 +16,6 @@ Shape legend: M methods, D datasets in the order of the race, S seeds, L looks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -28,9 +27,6 @@ from orchestrator.analysis import SMALLEST_DIFFERENCE
 from orchestrator.analysis.best_set import MIN_DATASETS, compare_datasets, exclusion_test, mean_over_seeds
 from orchestrator.analysis.comparison import LEVEL, eliminate
 from orchestrator.analysis.paired_tests import CONFIDENCE, Floats, Ints
-
-Spending = Callable[[float], float]
-"""``share of the information, 0 to 1 -> share of the significance level that is spent by then``."""
 
 RACE_LEVEL = 0.03
 """The significance level that all looks spend together. With many rivals, the looks are less correlated than
@@ -83,11 +79,6 @@ class Race:
         return self.out_at[method] or self.at
 
 
-def evenly(share: float) -> float:
-    """Return ``share`` itself: the significance level is spent in proportion to the information."""
-    return share
-
-
 def planned_looks(datasets: int, seeds: int) -> tuple[Look, ...]:
     """Return the looks of a race, the first after ``MIN_DATASETS`` datasets under one seed.
 
@@ -100,28 +91,28 @@ def planned_looks(datasets: int, seeds: int) -> tuple[Look, ...]:
     return (*first, *(Look(datasets, s) for s in range(2, seeds + 1)))
 
 
-def levels(looks: tuple[Look, ...], spending: Spending = evenly) -> tuple[float, ...]:
+def levels(looks: tuple[Look, ...]) -> tuple[float, ...]:
     """Return, for each look, the largest p-value that puts a method out."""
     last = looks[-1]
 
     def information(look: Look) -> float:
         return look.datasets / (1 + SEED_PART / look.seeds)
 
-    return _levels(tuple(information(look) / information(last) for look in looks), spending)
+    return _levels(tuple(information(look) / information(last) for look in looks))
 
 
 @cache
-def _levels(shares: tuple[float, ...], spending: Spending) -> tuple[float, ...]:
+def _levels(shares: tuple[float, ...]) -> tuple[float, ...]:
     """Return, for each look, the largest p-value that puts a method out; all looks together spend ``RACE_LEVEL``.
 
     ``shares``: for each look, the information at this look as a share of the information at the last look.
 
     From look to look, the test statistic of two equal methods is assumed to follow a random path, a Brownian motion.
     Each look has a bound. If the path crosses it, the race wrongly excludes a method. A look spends the probability
-    that a path crosses the bound of this look and no earlier one. ``spending`` says which share of the level is spent
-    when a look is over. The bounds are computed one after the other, each from the density of the paths that have
-    crossed no earlier bound (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132, 1969). The
-    p-value of a look is the probability that a path is beyond its bound, whether or not it has crossed an earlier one.
+    that a path crosses the bound of this look and no earlier one. The level is spent in proportion to the information.
+    The bounds are computed one after the other, each from the density of the paths that have crossed no earlier bound
+    (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132, 1969). The p-value of a look is the
+    probability that a path is beyond its bound, whether or not it has crossed an earlier one.
     """
     from scipy.optimize import brentq  # this import takes 0.4 s, and a plan without a race needs no levels
 
@@ -129,7 +120,7 @@ def _levels(shares: tuple[float, ...], spending: Spending) -> tuple[float, ...]:
     spent, before = 0.0, 0.0
     points, weights = np.zeros(1), np.ones(1)  # where the paths are that crossed no bound so far, with probabilities
     for share in shares:
-        total = RACE_LEVEL * spending(share)
+        total = RACE_LEVEL * share
         step, extent = math.sqrt(share - before), 8 * math.sqrt(share)
         bound = brentq(_excess, -extent, extent, args=(points, weights, step, total - spent))
         spent, before = total, share
@@ -151,8 +142,6 @@ def race(
     known_MDS: NDArray[np.bool_] | None = None,
     *,
     smallest_difference: float = SMALLEST_DIFFERENCE,
-    looks: tuple[Look, ...] | None = None,
-    spending: Spending = evenly,
 ) -> Race:
     """Return what a race has settled at the looks whose measurements are complete.
 
@@ -162,15 +151,13 @@ def race(
         known_MDS: true where a score was measured, and where the cell failed, so that no score will come; by default
             true everywhere.
         smallest_difference: in points; methods that differ by less are level.
-        looks: by default :func:`planned_looks`.
-        spending: share of the information at a look -> share of the significance level that is spent after that look.
     """
     methods, datasets, seeds = scores_MDS.shape
-    looks = looks or planned_looks(datasets, seeds)
+    looks = planned_looks(datasets, seeds)
     beaten_by_M, p_M = np.full(methods, -1), np.ones(methods)
     out_at: list[Look | None] = [None] * methods
     at = None
-    for look, level in zip(looks, levels(looks, spending), strict=True):
+    for look, level in zip(looks, levels(looks), strict=True):
         left = np.flatnonzero(beaten_by_M < 0)
         if known_MDS is not None and not known_MDS[left, : look.datasets, : look.seeds].all():
             return Race(beaten_by_M, p_M, tuple(out_at), at, False, look)
