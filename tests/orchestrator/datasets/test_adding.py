@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from PIL import Image
@@ -19,12 +17,11 @@ from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.cli.options import image_reading
 from orchestrator.datasets.adding import Added, DatasetOptions, add_dataset
 from orchestrator.datasets.class_words import class_words
-from orchestrator.datasets.layouts import find_layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.verify import exclude_broken, verify_dataset
 from orchestrator.util.errors import UserError
 from tests.helpers import command
-from tests.helpers.photographs import CLASSES, ORIENTATION, break_file, photograph, write_photographs
+from tests.helpers.photographs import ORIENTATION, break_file, photograph, write_photographs
 from tests.helpers.tiff_files import write_tiff
 
 
@@ -84,133 +81,6 @@ def test_train_and_test_folders_keep_their_parts(tmp_path: Path) -> None:
     assert "has 4 training images: k can be 1, 2, 4" in added.notes[1]
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-@pytest.mark.parametrize("with_split", [True, False])
-def test_a_table_becomes_an_entry(tmp_path: Path, kind: str, with_split: bool) -> None:
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    rows = []
-    for name in CLASSES:
-        for number in range(5):
-            photograph(name, number).save(folder / f"{name}{number}.jpg")
-            rows.append((f"{name}{number}.jpg", name, "test" if number == 4 else "train"))
-    columns = {"filename": [row[0] for row in rows], "class": [row[1] for row in rows]}
-    if with_split:
-        columns["split"] = [row[2] for row in rows]
-    table = folder / f"list.{kind}"
-    if kind == "parquet":
-        pq.write_table(pa.table(columns), table)
-    else:
-        lines = [",".join(columns), *(",".join(row) for row in zip(*columns.values(), strict=True))]
-        table.write_text("\n".join(lines))
-    add_dataset(table, [tmp_path / "mine.yaml"], DatasetOptions())
-    entry = load_catalog([tmp_path / "mine.yaml"]).datasets["photos"]
-    assert (entry.sizes.train, entry.sizes.test) == (12, 3)
-    before = dataset_ref(entry, tmp_path)
-    raw = open_dataset(entry, tmp_path)
-    assert raw.class_names == ("green plate", "blue bottle", "red mug")
-    if kind == "csv":  # the same size, other labels: another dataset
-        table.write_text(table.read_text().replace("red_mug0.jpg,red_mug", "red_mug0.jpg,der_mug"))
-        assert dataset_ref(entry, tmp_path) != before
-
-
-# name -> (encoding, text of the table with one row for each of four images, classes or refusal, part of a remark)
-_ROWS = "1.jpg,{0}\n2.jpg,{1}\n3.jpg,{0}\n4.jpg,{1}\n".format
-_TABLES: dict[str, tuple[str, str, tuple[str, ...] | str, str]] = {
-    "semicolons": ("utf-8", "path;label\n" + _ROWS("cat", "dog").replace(",", ";"), ("cat", "dog"), "semicolons"),
-    "Excel's first line": ("utf-8", "sep=|\npath|label\n" + _ROWS("a", "b").replace(",", "|"), ("a", "b"), "bars"),
-    "UTF-16": ("utf-16", "path\tlabel\n" + _ROWS("cat", "dog").replace(",", "\t"), ("cat", "dog"), "UTF-16"),
-    "Windows-1252": ("cp1252", "path,label\n" + _ROWS("été", "œuf"), ("été", "œuf"), "Windows-1252"),
-    "Cyrillic": ("cp1251", "path,label\n" + _ROWS("кот", "пес"), "neither UTF-8 nor", ""),
-    "Japanese": ("shift-jis", "path,label\n" + _ROWS("ネコ", "イヌ"), "neither UTF-8 nor", ""),
-    "line ends of old Macs": (
-        "utf-8",
-        "Path, Label\r" + _ROWS("cat", "dog").replace("\n", "\r"),
-        ("cat", "dog"),
-        "Path",
-    ),
-    "semicolons in a field": ("utf-8", "path,label,a;b;c;d\n" + _ROWS("cat,1", "dog,2"), ("cat", "dog"), ""),
-    "quotes": ("utf-8", "path,label\n" + _ROWS('"a, ""b"""', "c"), ('a, "b"', "c"), ""),
-    "empty rows": ("utf-8", "path,label\n" + _ROWS("a", "b") + "\n,\n", ("a", "b"), ""),
-    "another language": ("utf-8", "datei,klasse\n" + _ROWS("cat", "dog"), ("cat", "dog"), "label from 'klasse'"),
-    "numbers and names": ("utf-8", "path,label,art\n" + _ROWS("1,cat", "0,dog"), ("cat", "dog"), "1 is cat, 0 is dog"),
-    "marks": ("utf-8", "image,cat,dog\n" + _ROWS("1.0,0.0", "0.0,1.0"), ("cat", "dog"), "its only 1: cat, dog"),
-    "marks of pandas": ("utf-8", "image,cat,dog\n" + _ROWS("True,False", "False,True"), ("cat", "dog"), "its only 1"),
-    "marks of parts": (
-        "utf-8",
-        "image,art,is_train,is_test\n" + _ROWS("cat,1,0", "dog,0,1"),
-        "seems to say which rows are for training",
-        "",
-    ),
-    "an annotation tool's": (
-        "utf-8",
-        "image,id,choice,annotator\n"
-        + "".join(f"/data/upload/1/{n}.jpg,7{n},{c},1\n" for n, c in enumerate(("cat", "dog") * 2, 1)),
-        ("cat", "dog"),
-        "label from 'choice'",
-    ),
-    "a hint that fits": (
-        "utf-8",
-        "image,width,breed\n" + "".join(f"{n}.jpg,{n}0,{'ab'[n % 2]}\n" for n in range(1, 5)),
-        "--column label=breed",
-        "",
-    ),
-    "a label for each image": (
-        "utf-8",
-        "path,label\n1.jpg,a\n2.jpg,b\n3.jpg,c\n4.jpg,d\n",
-        "every class needs at least two images",
-        "",
-    ),
-    "numbers with a point": ("utf-8", "path,label\n" + _ROWS("1.0", "2.0"), ("1.0", "2.0"), "no words"),
-    "folds": ("utf-8", "path,label,fold\n" + _ROWS("a,1", "b,2"), ("a", "b"), "not used: fold"),
-    "no header": ("utf-8", _ROWS("cat", "dog"), "the first line has the image 1.jpg", ""),
-    "coarser names": ("utf-8", "path,label,class_name\n" + _ROWS("1,cat", "2,cat"), "--column label=class_name", ""),
-    "several columns": ("utf-8", "datei,art,wer\n" + _ROWS("cat,me", "dog,me"), "--column label=art", ""),
-    "a spreadsheet": ("utf-8", "PK", "save a spreadsheet as CSV", ""),
-    "two labels": ("utf-8", "path,label\n" + _ROWS("a", "b") + "1.jpg,b\n", "twice, as 'a' and as 'b'", ""),
-}
-
-
-@pytest.mark.parametrize("case", _TABLES)
-def test_a_table_is_read_where_it_is_unambiguous_and_refused_elsewhere(tmp_path: Path, case: str) -> None:
-    encoding, text, expected, remark = _TABLES[case]
-    for number in range(1, 5):
-        photograph("red_mug", number).save(tmp_path / f"{number}.jpg")
-    table = tmp_path / ("list.xlsx" if case == "a spreadsheet" else "list.csv")
-    table.write_bytes(text.encode(encoding))
-    if isinstance(expected, str):
-        with pytest.raises(UserError) as refusal:
-            add_dataset(table, [tmp_path / "mine.yaml"], DatasetOptions(name="mine"))
-        assert expected in str(refusal.value)
-        return
-    added = add_dataset(table, [tmp_path / "mine.yaml"], DatasetOptions(name="mine"))
-    assert isinstance(added.entry.class_names, dict)
-    assert tuple(added.entry.class_names) == expected
-    raw = open_dataset(added.entry, added.data_root)
-    origins = {part.origin(row): int(part.labels[row]) for part in raw.parts.values() for row in range(len(part))}
-    assert origins == {"1.jpg": 0, "2.jpg": 1, "3.jpg": 0, "4.jpg": 1}
-    assert remark in "\n".join(added.notes)
-
-
-def test_rows_of_validation_are_not_used_and_a_named_column_stays_named(tmp_path: Path) -> None:
-    for number in range(1, 7):
-        photograph("red_mug", number).save(tmp_path / f"{number}.jpg")
-    rows = _ROWS("cat,x,Training", "dog,y,TEST").replace("dog,y,TEST", "dog,y,Training", 1)
-    rows = rows.replace("3.jpg,cat,x,Training", "3.jpg,cat,x,test") + "5.jpg,fox,z,valid\n"
-    (tmp_path / "list.csv").write_text("path,a,b,Usage\n" + rows)
-    options = DatasetOptions(name="mine", columns={"label": "a"})
-    added = add_dataset(tmp_path / "list.csv", [tmp_path / "mine.yaml"], options)
-    assert added.entry.class_names == {"cat": "cat", "dog": "dog"}
-    assert (added.entry.sizes.train, added.entry.sizes.test) == (2, 2)
-    notes = "\n".join(added.notes)
-    for fact in ("validation split: 1,", "does not list: 1,", "not used: b"):
-        assert fact in notes
-    again = add_dataset(tmp_path / "list.csv", [tmp_path / "mine.yaml"], DatasetOptions(name="mine", replace=True))
-    assert again.entry == added.entry
-    with pytest.raises(UserError, match="unknown column 'c'"):
-        find_layout(tmp_path / "list.csv", {"label": "c"})
-
-
 def test_images_with_an_exif_rotation_are_rotated(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 5)
     turned = photograph("red_mug", 0)
@@ -235,24 +105,17 @@ def write_reflectances(folder: Path) -> None:
 def test_measured_images_are_read_in_the_stated_bands_and_range(tmp_path: Path) -> None:
     pytest.importorskip("tifffile")
     write_reflectances(tmp_path / "Table ware")
-    reading = image_reading("4,3,2", "0,3000")
-    added = add(tmp_path, reading=reading)
+    notes = add(tmp_path, name="plain").notes
+    assert any("--range LOW,HIGH" in note for note in notes)
+    assert any("bands" in note and "10 of 10 images" in note for note in notes)
+    added = add(tmp_path, reading=image_reading("4,3,2", "0,3000"))
     assert (added.entry.bands, added.entry.range) == ((4, 3, 2), (0, 3000))
     assert not any("range" in note or "bands" in note for note in added.notes)
     raw = open_dataset(added.entry, tmp_path)
     assert raw.train.read(len(raw.train) - 1).getpixel((3, 3)) == (255, 51, 34)
-    again = add(tmp_path, replace=True)
-    assert again.entry.reading == added.entry.reading
+    assert add(tmp_path, replace=True).entry.reading == added.entry.reading
     plain = added.entry.model_copy(update={"bands": None})
     assert dataset_ref(plain, tmp_path) != dataset_ref(added.entry, tmp_path)
-
-
-def test_what_of_measured_images_is_not_used_is_said(tmp_path: Path) -> None:
-    pytest.importorskip("tifffile")
-    write_reflectances(tmp_path / "Table ware")
-    notes = add(tmp_path).notes
-    assert [note for note in notes if "--range LOW,HIGH" in note]
-    assert [note for note in notes if "bands" in note and "10 of 10 images" in note]
 
 
 @pytest.mark.parametrize(
@@ -388,31 +251,28 @@ def test_unreadable_images_are_listed_and_excluded_on_request(tmp_path: Path) ->
     for expected in ("red_mug/004.jpg: OSError", "BlueBottle/000.jpg: UnidentifiedImageError", "--exclude-broken"):
         assert expected in text
     assert "BlueBottle/huge.ppm: DecompressionBombError: Image size (3600000000 pixels)" in text
-    added = add(tmp_path, exclude_broken=True)
-    assert sorted(excluded_images(added.entry, tmp_path)) == [
-        "BlueBottle/000.jpg", "BlueBottle/huge.ppm", "red_mug/004.jpg",
-    ]  # fmt: skip
-    raw = open_dataset(added.entry, tmp_path)
+    entry = add(tmp_path, exclude_broken=True).entry
+    excluded = {"BlueBottle/000.jpg", "BlueBottle/huge.ppm", "red_mug/004.jpg"}
+    assert set(excluded_images(entry, tmp_path)) == excluded
+    raw = open_dataset(entry, tmp_path)
     assert len(raw.train) + len(raw.test) == 31 - 3
-    assert (added.entry.sizes.train, added.entry.sizes.test) == (len(raw.train), len(raw.test))
-    assert verify_dataset(added.entry, tmp_path).broken == ()
-
-
-def test_a_class_without_readable_images_is_refused(tmp_path: Path) -> None:
-    write_photographs(tmp_path / "Table ware", 3)
-    for path in (tmp_path / "Table ware" / "red_mug").iterdir():
-        break_file(path)
-    refused(tmp_path, "no training image of class 'red mug' can be read", exclude_broken=True)
+    assert (entry.sizes.train, entry.sizes.test) == (len(raw.train), len(raw.test))
+    assert verify_dataset(entry, tmp_path).broken == ()
+    for path in (folder / "red_mug").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(UserError, match="no training image of class 'red mug' can be read"):
+        add(tmp_path, exclude_broken=True, name="other")
 
 
 def test_verify_counts_and_lists_and_keeps_the_other_images_in_their_part(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 10)
     entry = add(tmp_path).entry
     whole, identity = open_dataset(entry, tmp_path), dataset_ref(entry, tmp_path)
+    (tmp_path / "table-ware.excluded.txt").write_text("\n")
+    assert dataset_ref(entry, tmp_path) == identity, "an empty list excludes nothing"
     origin = whole.train.origin(5)
     path = tmp_path / "Table ware" / origin
-    size = path.stat().st_size
-    path.write_bytes(b"\0" * size)  # the same size: nothing but decoding tells
+    path.write_bytes(b"\0" * path.stat().st_size)  # the same size: nothing but decoding tells
     found = verify_dataset(entry, tmp_path)
     assert [(broken.part, broken.origin) for broken in found.broken] == [("train", origin)]
     assert (found.raw.class_sizes("train"), found.raw.class_sizes("test")) == ([8, 8, 8], [2, 2, 2])
@@ -427,37 +287,25 @@ def test_verify_counts_and_lists_and_keeps_the_other_images_in_their_part(tmp_pa
     assert again.differs == ["train: catalog 24, data 23"]
 
 
-def test_an_empty_list_of_excluded_images_does_not_change_the_identity(tmp_path: Path) -> None:
-    write_photographs(tmp_path / "Table ware", 3)
-    entry = add(tmp_path).entry
-    before = dataset_ref(entry, tmp_path)
-    (tmp_path / "table-ware.excluded.txt").write_text("\n")
-    assert dataset_ref(entry, tmp_path) == before
-
-
 @pytest.mark.e2e
 def test_exit_codes_of_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, mine = tmp_path / "ware", tmp_path / "mine.yaml"
-    write_photographs(folder, 5)
-    options = ["--catalog", str(mine), "--data-root", str(tmp_path)]
+    mine = str(tmp_path / "mine.yaml")
+    write_photographs(tmp_path / "ware", 5)
     monkeypatch.chdir(tmp_path)
-    done = command.orchestrator("data", "add", str(folder), "--catalog", str(mine))
-    assert done.returncode == 0, done.stderr
-    assert "grid ware.yaml" in done.stdout.replace(f"{tmp_path}/", "")
+
+    def check(code: int, said: str, *words: str) -> None:
+        done = command.orchestrator("data", *words, "--catalog", mine)
+        assert done.returncode == code, done.stderr
+        assert said in (done.stdout + done.stderr).replace(f"{tmp_path}/", "")
+
+    check(0, "grid ware.yaml", "add", str(tmp_path / "ware"))
     assert yaml.safe_load((tmp_path / "ware.yaml").read_text())["blocks"][0]["shots"] == [1, 2, 4]
-    break_file(folder / "red_mug" / "001.jpg")
-    done = command.orchestrator("data", "verify", "ware", *options)
-    assert done.returncode == 1, done.stderr
-    assert "red_mug/001.jpg" in done.stdout
-    done = command.orchestrator("data", "verify", "ware", *options, "--exclude-broken")
-    assert done.returncode == 0, done.stderr
-    assert "ware.excluded.txt" in done.stdout
-    done = command.orchestrator("data", "verify", "waer", *options)
-    assert done.returncode == 2
-    assert "did you mean 'ware'" in done.stderr
-    done = command.orchestrator("data", "list", "--domain", "own", *options)
-    assert done.returncode == 0, done.stderr
-    assert "1 of 1 are" in done.stdout
+    break_file(tmp_path / "ware" / "red_mug" / "001.jpg")
+    root = ["--data-root", str(tmp_path)]
+    check(1, "red_mug/001.jpg", "verify", "ware", *root)
+    check(0, "ware.excluded.txt", "verify", "ware", *root, "--exclude-broken")
+    check(2, "did you mean 'ware'", "verify", "waer", *root)
+    check(0, "1 of 1 are", "list", "--domain", "own", *root)
 
 
 def test_adding_keeps_the_other_entries_of_the_catalog_file(tmp_path: Path) -> None:
@@ -466,9 +314,7 @@ def test_adding_keeps_the_other_entries_of_the_catalog_file(tmp_path: Path) -> N
     (tmp_path / "mine.yaml").write_text(text)
     add(tmp_path, domain="kitchen")
     after = (tmp_path / "mine.yaml").read_text()
-    assert "# my file" in after
-    assert "# kept" in after
-    assert "# the end" in after
+    assert all(comment in after for comment in ("# my file", "# kept", "# the end"))
     assert list(yaml.safe_load(after)["domains"]) == ["old", "kitchen"]
     assert load_catalog([tmp_path / "mine.yaml"]).domains["kitchen"].title == "Kitchen"
 
@@ -482,16 +328,20 @@ def test_a_catalog_file_that_cannot_be_extended_is_unchanged(tmp_path: Path, tex
     assert path.read_text() == text
 
 
-def test_a_section_on_one_line_is_extended_and_words_stay_words(tmp_path: Path) -> None:
+ENTRIES: dict[str, dict[str, object]] = {
+    "words like numbers": {"title": "1e-3", "class_names": {"no": "off", "1:20": "0x1", "010": "1:30", "x": "a: b {}"}},
+    "a line that was once broken inside a name": {
+        "class_names": {
+            f"a {kind} letter": f"a {kind} letter" for kind in ("capital", "small", "Greek", "gothic", "round")
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_an_entry_is_read_as_it_was_written(tmp_path: Path, entry: dict[str, object]) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text("datasets: {a: {title: A}}\n")
-    entry = {"title": "1e-3", "class_names": {"no": "off", "1:20": "0x1", "010": "1:30", "x": "a: b {}"}}
-    write_entries(path, {"datasets": {"b": entry}})
-    assert read_mapping(path) == {"datasets": {"a": {"title": "A"}, "b": entry}}
-
-
-def test_class_names_of_several_words_are_written_whole(tmp_path: Path) -> None:
-    """A long line was broken inside a name, and the file could not be read."""
-    names = {f"a {kind} letter": f"a {kind} letter" for kind in ("capital", "small", "Greek", "gothic", "round")}
-    write_entries(tmp_path / "mine.yaml", {"datasets": {"a": {"class_names": names}}})
-    assert read_mapping(tmp_path / "mine.yaml") == {"datasets": {"a": {"class_names": names}}}
+    for before in ({}, {"a": {"title": "A"}}):
+        path.write_text("datasets: {a: {title: A}}\n" if before else "")  # a section on one line is extended
+        write_entries(path, {"datasets": {"b": entry}})
+        assert read_mapping(path) == {"datasets": {**before, "b": entry}}

@@ -55,6 +55,8 @@ def test_changed_copies_are_found_and_different_pictures_are_not(task: str, chan
 def test_the_pictures_of_every_drawn_task_differ() -> None:
     for task in TASKS:
         assert groups(drawn(task, 100)) == [], task
+    one, two = drawn("glyph-inks", 2)
+    assert (groups([]), groups([one, two]), groups([one, two, one])) == ([], [], [[0, 2]])
 
 
 def test_many_copies_of_one_picture_are_one_group_and_plain_pictures_are_none() -> None:
@@ -63,13 +65,6 @@ def test_many_copies_of_one_picture_are_one_group_and_plain_pictures_are_none() 
     plain = [Image.new("RGB", (20, 20), (n, n, 90)) for n in range(0, 200, 40)]
     (group,) = groups(images + versions + plain)
     assert group == [7, *range(120, 160)]
-
-
-def test_two_pictures_and_none() -> None:
-    one, two = drawn("glyph-inks", 2)
-    assert groups([]) == []
-    assert groups([one, two]) == []
-    assert groups([one, two, one]) == [[0, 2]]
 
 
 def test_notes_name_both_paths_and_both_labels() -> None:
@@ -96,9 +91,6 @@ def test_a_turned_photograph_is_a_copy_of_the_upright_one(tmp_path: Path) -> Non
     exif = Image.Exif()
     exif[0x0112] = 6
     upright.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "ware" / "train" / "b" / "turned.png", exif=exif)
-    (note,) = (
-        note
-        for note in add_dataset(tmp_path / "ware", [tmp_path / "mine.yaml"], DatasetOptions()).notes
-        if "two labels" in note
-    )
+    notes = add_dataset(tmp_path / "ware", [tmp_path / "mine.yaml"], DatasetOptions()).notes
+    (note,) = (note for note in notes if "two labels" in note)
     assert "train/a/0.png (a) = train/b/turned.png (b)" in note

@@ -88,11 +88,8 @@ def test_transparent_pixels_are_white_whatever_their_colour(mode: str, size: int
     row = evaluation_pixels(image, InputSize(size))[:, 0]
     assert row[:, 0].tolist() == [40] * 3
     assert row[:, -1].tolist() == [255] * 3
-
-
-def test_half_transparent_pixels_mix_with_white() -> None:
-    image = Image.new("RGBA", (4, 4), (0, 100, 200, 128))
-    assert rgb_pixels(image)[:, 0, 0].tolist() == [127, 177, 227]
+    half = Image.new("RGBA", (4, 4), (0, 100, 200, 128))  # mixes with white
+    assert rgb_pixels(half)[:, 0, 0].tolist() == [127, 177, 227]
 
 
 @pytest.mark.parametrize("mode", ["P", "RGB", "L"])
@@ -117,31 +114,30 @@ def test_16_bit_grey_is_scaled_and_not_clipped(kind: str) -> None:
     assert rgb_pixels(Image.new("I;16B", (2, 2), 32896)).tolist() == np.full((3, 2, 2), 128).tolist()
 
 
-def test_32_bit_integers_are_read_as_16_bit_grey_or_refused() -> None:
-    image = stored(Image.fromarray(np.array([[0, 257, 65535]], dtype=np.int32)), "TIFF")
-    assert image.mode == "I"
-    assert rgb_pixels(image)[0].tolist() == [[0, 1, 255]]
-    for values in ([[0, 65536]], [[-1, 3]]):
-        with pytest.raises(ValueError, match="0 to 65535"):
-            rgb_pixels(Image.fromarray(np.array(values, dtype=np.int32)))
-
-
-def test_floats_from_0_to_1_are_scaled_and_others_refused() -> None:
-    image = stored(Image.fromarray(np.array([[0.0, 0.5, 1.0]], dtype=np.float32)), "TIFF")
-    assert image.mode == "F"
-    assert rgb_pixels(image)[0].tolist() == [[0, 128, 255]]
-    for value in (1.5, -0.1, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="0 to 1"):
-            rgb_pixels(Image.fromarray(np.array([[0.0, value]], dtype=np.float32)))
+@pytest.mark.parametrize(
+    ("mode", "kind", "values", "read", "refused"),
+    [
+        ("I", np.int32, [0, 257, 65535], [0, 1, 255], (65536, -1)),
+        ("F", np.float32, [0.0, 0.5, 1.0], [0, 128, 255], (1.5, -0.1, float("nan"), float("inf"))),
+    ],
+    ids=["as 16-bit grey", "from 0 to 1"],
+)
+def test_32_bit_numbers_in_their_range_are_scaled_and_others_refused(
+    mode: str, kind: type, values: list[float], read: list[int], refused: tuple[float, ...]
+) -> None:
+    image = stored(Image.fromarray(np.array([values], dtype=kind)), "TIFF")
+    assert image.mode == mode
+    assert rgb_pixels(image)[0].tolist() == [read]
+    for value in refused:
+        with pytest.raises(ValueError, match=f"0 to {int(values[-1])}"):
+            rgb_pixels(Image.fromarray(np.array([[0, value]], dtype=kind)))
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 def test_a_photograph_is_turned_upright_unless_a_benchmark_is_read(kind: str) -> None:
     image = Image.new("RGB", (40, 20))
     image.paste((250, 250, 250), (0, 0, 10, 20))
-    exif = Image.Exif()
-    exif[ORIENTATION] = TURNED_LEFT
-    read = stored(image, kind, exif=exif)
+    read = stored(image, kind, exif=with_orientation(TURNED_LEFT))
     as_stored = open_image(read, Reading(upright=False))
     assert as_stored.size == (40, 20)
     turned = open_image(read)
@@ -155,19 +151,21 @@ def test_a_photograph_is_turned_upright_unless_a_benchmark_is_read(kind: str) ->
         assert np.array_equal(evaluation_pixels(turned, InputSize(8)), evaluation_pixels(upright, InputSize(8)))
 
 
-def test_a_tiff_is_rotated_once_by_pillow_itself() -> None:
+def with_orientation(orientation: int) -> Image.Exif:
     exif = Image.Exif()
-    exif[ORIENTATION] = TURNED_LEFT
-    for asked in (False, True):
-        read = stored(noise(40, 20), "TIFF", exif=exif)
-        assert open_image(read, Reading(upright=asked)).size == (20, 40)
+    exif[ORIENTATION] = orientation
+    return exif
+
+
+@pytest.mark.parametrize("upright", [False, True])
+def test_a_tiff_is_rotated_once_by_pillow_itself(upright: bool) -> None:
+    read = stored(noise(40, 20), "TIFF", exif=with_orientation(TURNED_LEFT))
+    assert open_image(read, Reading(upright=upright)).size == (20, 40)
 
 
 @pytest.mark.parametrize("orientation", [0, 1, 9, 77])
 def test_an_orientation_that_means_no_turn_is_none(orientation: int) -> None:
-    exif = Image.Exif()
-    exif[ORIENTATION] = orientation
-    read = open_image(stored(noise(40, 20), "JPEG", exif=exif))
+    read = open_image(stored(noise(40, 20), "JPEG", exif=with_orientation(orientation)))
     assert not read_as(read).turned
     assert read.size == (40, 20)
 

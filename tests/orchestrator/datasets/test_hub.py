@@ -69,13 +69,16 @@ def hub_entry(url: str) -> DatasetEntry:
     return entry_of(url, route=route)
 
 
+def staging_in(folder: Path) -> StagingArea:
+    return StagingArea(folder / "pets", folder / "downloads", QUIET)
+
+
 def test_only_the_needed_files_of_one_commit_are_fetched_from_the_hub(tmp_path: Path) -> None:
     with serve(**hub(CONTENT)) as server:
         entry = hub_entry(server.url)
         commit, needed = needed_files(entry, server.url)
         assert list(needed) == [f"data/train-0000{i}-of-00002.parquet" for i in range(2)]
-        staging = StagingArea(tmp_path / "pets", tmp_path / "downloads", QUIET)
-        revision, checksums = fetch_from_hub(entry, staging, server.url)
+        revision, checksums = fetch_from_hub(entry, staging_in(tmp_path), server.url)
     assert revision == commit == COMMIT
     assert sorted(checksums) == list(needed)
     assert not (tmp_path / "pets" / ".cache").exists()
@@ -84,25 +87,20 @@ def test_only_the_needed_files_of_one_commit_are_fetched_from_the_hub(tmp_path: 
 
 
 def test_a_hub_file_with_a_wrong_checksum_is_removed(tmp_path: Path) -> None:
-    answers = hub(CONTENT)
-    name = f"datasets/{REPO}/resolve/{COMMIT}/data/train-00001-of-00002.parquet"
+    answers, shard_name = hub(CONTENT), "data/train-00001-of-00002.parquet"
+    name = f"datasets/{REPO}/resolve/{COMMIT}/{shard_name}"
     answers["files"][name] = answers["files"][name][:-1] + b"x"
-    with serve(**answers) as server:
-        staging = StagingArea(tmp_path / "pets", tmp_path / "downloads", QUIET)
-        with pytest.raises(UserError, match="has the wrong sha256"):
-            fetch_from_hub(hub_entry(server.url), staging, server.url)
-    assert not (tmp_path / "pets" / "data" / "train-00001-of-00002.parquet").exists()
+    with serve(**answers) as server, pytest.raises(UserError, match="has the wrong sha256"):
+        fetch_from_hub(hub_entry(server.url), staging_in(tmp_path), server.url)
+    assert not (tmp_path / "pets" / shard_name).exists()
 
 
 @pytest.mark.parametrize(
-    ("header", "expected"), [("GatedRepo", "hf auth login"), ("RepoNotFound", "there is no such repository")]
+    ("status", "code", "says"),
+    [(403, "GatedRepo", "hf auth login"), (404, "RepoNotFound", "there is no such repository")],
 )
-def test_a_gated_or_missing_repository_names_the_remedy(tmp_path: Path, header: str, expected: str) -> None:
-    status = 403 if header == "GatedRepo" else 404
-    with (
-        serve(files={}, statuses=[status], error_code=header) as server,
-        pytest.raises(UserError, match=expected),
-    ):
+def test_a_gated_or_missing_repository_names_the_remedy(status: int, code: str, says: str) -> None:
+    with serve(files={}, statuses=[status], error_code=code) as server, pytest.raises(UserError, match=says):
         needed_files(hub_entry(server.url), server.url)
 
 
@@ -127,7 +125,7 @@ PARTS = {"train-00000-of-00001.parquet": shard(0), "test-00000-of-00001.parquet"
         ({f"{name}/{n}.png": picture(n) for name in CLASSES for n in range(5)}, "", (8, 2)),
     ],
 )  # fmt: skip
-def test_a_dataset_of_the_hub_becomes_an_entry(
+def test_hub_datasets_are_added(
     tmp_path: Path, content: dict[str, bytes], address: str, sizes: tuple[int, int]
 ) -> None:
     with serve(**hub({"README.md": b"# pets", **content})) as server:
@@ -159,7 +157,7 @@ def test_a_dataset_of_the_hub_becomes_an_entry(
         ({"images.zip": b""}, "", "holds neither parquet files nor images"),
     ],
 )
-def test_an_ambiguous_dataset_of_the_hub_is_refused(
+def test_an_unclear_hub_dataset_is_refused(
     tmp_path: Path, content: dict[str, bytes], address: str, expected: str
 ) -> None:
     with serve(**hub(content)) as server, pytest.raises(UserError) as refusal:

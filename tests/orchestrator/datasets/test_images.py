@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from functools import partial
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from tests.helpers.small_archives import entry_of
 from tests.helpers.warm_process import run_forked
 
 SIZE = 32
+KINDS = ("png", "jpg", "bmp")
 
 
 def picture(width: int, height: int, seed: int = 0) -> Image.Image:
@@ -37,19 +37,17 @@ def folder_entry(recipe: str = "official", **changes: Any) -> DatasetEntry:
     return entry_of("", name="shapes", route=route, splits={"recipe": recipe}, **changes)
 
 
-def write_folder(
-    root: Path, splits: tuple[str, ...], classes: tuple[str, ...] = ("round_thing", "square"), n: int = 10
-) -> None:
+def write_folder(root: Path, *splits: str, n: int = 10) -> None:
     for split in splits:
-        for label, name in enumerate(classes):
-            (root / split / name).mkdir(parents=True)
+        for label, name in enumerate(("round_thing", "square")):
+            (root / "shapes" / split / name).mkdir(parents=True)
             for index in range(n):
-                kind = ("png", "jpg", "bmp")[index % 3]
-                picture(20 + index, 30, seed=100 * label + index).save(root / split / name / f"{index}.{kind}")
+                path = root / "shapes" / split / name / f"{index}.{KINDS[index % 3]}"
+                picture(20 + index, 30, seed=100 * label + index).save(path)
 
 
 def test_a_folder_with_train_and_test(tmp_path: Path) -> None:
-    write_folder(tmp_path / "shapes", ("train", "test"))
+    write_folder(tmp_path, "train", "test")
     raw = open_dataset(folder_entry(), tmp_path)
     assert raw.class_names == ("round thing", "square")
     assert (len(raw.train), len(raw.test)) == (20, 20)
@@ -59,8 +57,8 @@ def test_a_folder_with_train_and_test(tmp_path: Path) -> None:
 
 
 def test_the_recipe_selects_the_layout_of_a_folder_with_both(tmp_path: Path) -> None:
-    write_folder(tmp_path / "shapes", ("train", "test"), n=2)
-    write_folder(tmp_path / "shapes", ("all",), n=10)
+    write_folder(tmp_path, "train", "test", n=2)
+    write_folder(tmp_path, "all")
     assert len(open_dataset(folder_entry(), tmp_path).train) == 4
     assert len(open_dataset(folder_entry(recipe="eighty_twenty"), tmp_path).train) == 16
 
@@ -79,7 +77,7 @@ def test_splits_are_disjoint_and_repeatable(recipe: str) -> None:
 
 
 def test_stored_images_equal_decoded_images(tmp_path: Path) -> None:
-    write_folder(tmp_path / "shapes", ("train", "test"), n=3)
+    write_folder(tmp_path, "train", "test", n=3)
     part = open_dataset(folder_entry(), tmp_path).train
     write_images(part, lambda image: capped_pixels(image, 2 * SIZE), tmp_path)
     images = read_images(lambda name: tmp_path / name)
@@ -93,9 +91,9 @@ def test_stored_images_equal_decoded_images(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_image_stores_nothing_and_the_hint_names_a_command(tmp_path: Path) -> None:
-    write_folder(tmp_path / "shapes", ("train", "test"), n=30)
+    write_folder(tmp_path, "train", "test", n=30)
     for index in range(0, 30, 2):
-        (tmp_path / "shapes/train/square" / f"{index}.{('png', 'jpg', 'bmp')[index % 3]}").write_bytes(b"GIF89a")
+        (tmp_path / "shapes/train/square" / f"{index}.{KINDS[index % 3]}").write_bytes(b"GIF89a")
     part, store = open_dataset(folder_entry(), tmp_path).train, Store(tmp_path / "store")
     with pytest.raises(UserError) as caught:
         build_in(store, part)
@@ -108,7 +106,7 @@ def test_an_unreadable_image_stores_nothing_and_the_hint_names_a_command(tmp_pat
 
 
 def test_a_huge_image_is_refused_with_its_path_and_size(tmp_path: Path) -> None:
-    write_folder(tmp_path / "shapes", ("train", "test"), n=3)
+    write_folder(tmp_path, "train", "test", n=3)
     Image.new("1", (20_000, 10_000)).save(tmp_path / "shapes/train/square/0.png")
     part = open_dataset(folder_entry(), tmp_path).train
     with pytest.raises(UserError, match=r"train/square/0\.png: DecompressionBombError: .*200000000 pixels"):
@@ -139,15 +137,10 @@ build_in(store, part)
 """
 
 
-def run_child(folder: Path, how: str) -> CompletedProcess[str]:
-    """Decode the dataset in ``folder`` into the store in ``folder``, on a disk that is full or read-only."""
-    return run_forked([str(folder), str(folder / "store"), how], CHILD)
-
-
 @pytest.mark.slow
 def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
-    write_folder(tmp_path / "shapes", ("train", "test"))
-    done = run_child(tmp_path, "full")
+    write_folder(tmp_path, "train", "test")
+    done = run_forked([str(tmp_path), str(tmp_path / "store"), "full"], CHILD)
     assert done.returncode != 0
     assert f"{ADDRESS} cannot be built: the disk" in done.stderr
     assert Store(tmp_path / "store").artifact(ADDRESS) is None
@@ -158,11 +151,11 @@ def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
 def test_a_read_only_store_is_named() -> None:
     with tempfile.TemporaryDirectory() as name:  # tmp_path lies where other users cannot look
         folder = Path(name)
-        write_folder(folder / "shapes", ("train", "test"), n=3)
+        write_folder(folder, "train", "test", n=3)
         (folder / "store").mkdir(mode=0o555)
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o555)
-        done = run_child(folder, "read-only")
+        done = run_forked([name, str(folder / "store"), "read-only"], CHILD)
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o755)
         assert done.returncode != 0
@@ -171,12 +164,11 @@ def test_a_read_only_store_is_named() -> None:
 
 
 def test_class_words_come_from_the_catalog_by_folder_name(tmp_path: Path) -> None:
-    write_folder(tmp_path / "shapes", ("train", "test"))
+    write_folder(tmp_path, "train", "test", n=1)
     words = {"square": "a box", "round_thing": "a ball"}
     assert open_dataset(folder_entry(class_names=words), tmp_path).class_names == ("a ball", "a box")
-    wrong = {"square": "a box", "ball": "a ball"}
     with pytest.raises(UserError, match="round_thing"):
-        open_dataset(folder_entry(class_names=wrong), tmp_path)
+        open_dataset(folder_entry(class_names={"square": "a box", "ball": "a ball"}), tmp_path)
 
 
 def test_the_error_of_a_missing_folder_names_the_option(tmp_path: Path) -> None:

@@ -47,50 +47,54 @@ def rows(raw: RawDataset, part: str, other_root: str = "/home/lab/DATA") -> list
     return [(f"{other_root}/{source.origin(i)}", int(source.labels[i])) for i in drawn(raw)[part]]
 
 
-def write_pickle(folder: Path, content: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write a pickle as a machine with Dassl does."""
-    module = ModuleType("dassl.data.datasets.base_dataset")
-    module.Datum = Datum  # type: ignore[attr-defined]
-    monkeypatch.setattr(Datum, "__module__", module.__name__)
-    for name in ("dassl", "dassl.data", "dassl.data.datasets"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    (folder / "split_fewshot").mkdir(parents=True, exist_ok=True)
-    (folder / "split_fewshot" / "shot_2-seed_1.pkl").write_bytes(pickle.dumps(content))
-    monkeypatch.undo()
+WritePickle = Callable[[Path, Any], None]
+
+
+@pytest.fixture
+def write_pickle(monkeypatch: pytest.MonkeyPatch) -> WritePickle:
+    """Return a function that writes a pickle as a machine with Dassl does."""
+
+    def write(folder: Path, content: Any) -> None:
+        module = ModuleType("dassl.data.datasets.base_dataset")
+        module.Datum = Datum  # type: ignore[attr-defined]
+        with monkeypatch.context() as with_dassl:
+            with_dassl.setattr(Datum, "__module__", module.__name__)
+            for name in ("dassl", "dassl.data", "dassl.data.datasets"):
+                with_dassl.setitem(sys.modules, name, ModuleType(name))
+            with_dassl.setitem(sys.modules, module.__name__, module)
+            (folder / "split_fewshot").mkdir(parents=True, exist_ok=True)
+            (folder / "split_fewshot" / "shot_2-seed_1.pkl").write_bytes(pickle.dumps(content))
+
+    return write
 
 
 def dassl_draw(raw: RawDataset) -> dict[str, list[Datum]]:
     return {part: [Datum(*row) for row in rows(raw, part)] for part in ("train", "val")}
 
 
-def test_a_pickle_of_dassl_gives_its_images(raw: RawDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_pickle(tmp_path, dassl_draw(raw), monkeypatch)
-    found = read_draw(raw, draw_files(tmp_path, 2, 1))
-    assert {name: positions.tolist() for name, positions in found.items()} == drawn(raw)
+def read(raw: RawDataset, folder: Path) -> dict[str, list[int]]:
+    found = read_draw(raw, draw_files(folder, 2, 1))
+    return {name: positions.tolist() for name, positions in found.items()}
 
 
-def test_images_without_a_folder_of_images_are_found(
-    benchmark: Path, raw: RawDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pickle_and_lists_give_their_images(raw: RawDataset, tmp_path: Path, write_pickle: WritePickle) -> None:
+    write_pickle(tmp_path / "dassl", dassl_draw(raw))
+    (tmp_path / "2sfs" / "split_fewshot").mkdir(parents=True)
+    for part in ("train", "val"):
+        lines = [json.dumps({"_impath": image, "_label": label}) for image, label in rows(raw, part, "dataset")]
+        (tmp_path / "2sfs" / "split_fewshot" / f"shot_2-seed_1_{part}.jsonl").write_text("\n".join(lines) + "\n")
+    assert read(raw, tmp_path / "dassl") == read(raw, tmp_path / "2sfs") == drawn(raw)
+
+
+def test_a_flat_folder_is_read(benchmark: Path, raw: RawDataset, tmp_path: Path, write_pickle: WritePickle) -> None:
     root = tmp_path / FOLDER
     shutil.copytree(benchmark / FOLDER, root)
     for folder in list((root / "images").iterdir()):  # classes have files of equal names
         folder.rename(root / folder.name)
-    write_pickle(root, dassl_draw(raw), monkeypatch)
+    write_pickle(root, dassl_draw(raw))
     flat = open_dataset(load_catalog().dataset(NAME), tmp_path)
     assert flat.train.origin(0).count("/") == 1
-    found = read_draw(flat, draw_files(root, 2, 1))
-    assert {name: positions.tolist() for name, positions in found.items()} == drawn(raw)
-
-
-def test_lists_of_2sfs_give_the_same_images(raw: RawDataset, tmp_path: Path) -> None:
-    (tmp_path / "split_fewshot").mkdir()
-    for part in ("train", "val"):
-        lines = [json.dumps({"_impath": image, "_label": label}) for image, label in rows(raw, part, "dataset")]
-        (tmp_path / "split_fewshot" / f"shot_2-seed_1_{part}.jsonl").write_text("\n".join(lines) + "\n")
-    found = read_draw(raw, draw_files(tmp_path, 2, 1))
-    assert {name: positions.tolist() for name, positions in found.items()} == drawn(raw)
+    assert read(flat, root) == drawn(raw)
 
 
 class Evil:
@@ -111,19 +115,17 @@ class Evil:
     ],
 )
 def test_no_code_is_run(
-    damage: Any, words: str, raw: RawDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    damage: Any, words: str, raw: RawDataset, tmp_path: Path, write_pickle: WritePickle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_pickle(tmp_path, damage(dassl_draw(raw)), monkeypatch)
+    write_pickle(tmp_path, damage(dassl_draw(raw)))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=words):
         read_draw(raw, draw_files(tmp_path, 2, 1))
     assert not (tmp_path / "evil").exists()
 
 
-def test_a_cut_or_missing_file_is_named(
-    raw: RawDataset, benchmark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_pickle(tmp_path, dassl_draw(raw), monkeypatch)
+def test_a_damaged_file_is_named(raw: RawDataset, benchmark: Path, tmp_path: Path, write_pickle: WritePickle) -> None:
+    write_pickle(tmp_path, dassl_draw(raw))
     (path,) = draw_files(tmp_path, 2, 1)
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(UserError, match="cannot be read"):

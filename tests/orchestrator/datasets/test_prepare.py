@@ -5,14 +5,12 @@ import hashlib
 import io
 import json
 import signal
-import struct
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torchvision.datasets
 from rich.console import Console
@@ -22,6 +20,7 @@ from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.prepare import FetchJob, check_space, plan_preparation, prepare_one
 from orchestrator.datasets.state import read_record, state_of
 from orchestrator.util.errors import UserError
+from tests.helpers import formats
 from tests.helpers.file_server import FileServer, serve
 from tests.helpers.small_archives import BODY, CONTENT, entry_of, picture, tar_of, zip_of
 from tests.helpers.waiting import TIMEOUT, at_once, wait_for
@@ -50,25 +49,19 @@ def check_missing(entry: DatasetEntry, root: Path) -> None:
 def test_an_archive_becomes_a_dataset_with_a_record(tmp_path: Path, pack: Any) -> None:
     body = pack(CONTENT)
     with serve(files={"pets.archive": body}) as server:
-        entry = entry_of(server.url_of("pets.archive"), body)
+        entry = entry_of(server.url_of("pets.archive"), body, sizes={"train": 80, "test": 2})
         assert plan_preparation([entry], tmp_path)[1] == [FetchJob(entry, len(body), 0)]
         record = prepare_one(entry, tmp_path, QUIET)
         assert prepare_one(entry, tmp_path, QUIET) is None
         assert server.sent == [len(body)]
-    check_complete(entry, tmp_path)
     assert record == read_record(entry, tmp_path)
     assert record.files == {"pets.archive": f"sha256:{hashlib.sha256(body).hexdigest()}"}
     assert record.manifest.counts == {"train": 8, "test": 2}
-    assert record.differs == ()
+    assert record.differs == ("train: catalog 80, data 8",)
+    (tmp_path / "pets.partial" / "downloads").mkdir(parents=True)  # removed beside a complete dataset
     (line,), _, _ = plan_preparation([entry], tmp_path)
     assert "pets is there" in line
-
-
-def test_counts_that_differ_from_the_catalog_are_recorded(tmp_path: Path) -> None:
-    with serve(files={"a.tar": BODY}) as server:
-        entry = entry_of(server.url_of("a.tar"), sizes={"train": 80, "test": 20})
-        record = prepare_one(entry, tmp_path, QUIET)
-    assert record.differs == ("train: catalog 80, data 8", "test: catalog 20, data 2")
+    check_complete(entry, tmp_path)
 
 
 BAD: dict[str, tuple[bytes, bytes | None, str]] = {
@@ -108,35 +101,17 @@ def test_a_partly_unpacked_archive_is_unpacked_again_without_fetching(tmp_path: 
     check_complete(entry, tmp_path)
 
 
-def test_a_partial_folder_beside_a_complete_dataset_is_removed(tmp_path: Path) -> None:
-    with serve(files={"a.tar": BODY}) as server:
-        entry = entry_of(server.url_of("a.tar"))
-        prepare_one(entry, tmp_path, QUIET)
-        (tmp_path / "pets.partial" / "downloads").mkdir(parents=True)
-        plan_preparation([entry], tmp_path)
-    check_complete(entry, tmp_path)
-
-
-def catalog_file(folder: Path, entry: DatasetEntry) -> Path:
-    fields = entry.model_dump(exclude={"name"}, exclude_defaults=True)
-    path = folder / "mine.yaml"
-    path.write_text(json.dumps({"domains": {"own": {"title": "Own"}}, "datasets": {entry.name: fields}}))
-    return path
-
-
 def prepare_command(folder: Path, entry: DatasetEntry, *more: str) -> list[str]:
-    words = ["data", "prepare", entry.name, "--catalog", str(catalog_file(folder, entry)), "--data-root"]
+    fields = entry.model_dump(exclude={"name"}, exclude_defaults=True)
+    catalog = {"domains": {"own": {"title": "Own"}}, "datasets": {entry.name: fields}}
+    (folder / "mine.yaml").write_text(json.dumps(catalog))
+    words = ["data", "prepare", entry.name, "--catalog", str(folder / "mine.yaml"), "--data-root"]
     return [sys.executable, "-m", "orchestrator", *words, str(folder / "root"), *more]
 
 
 def wait_until(reached: Any, process: subprocess.Popen[bytes]) -> None:
     wait_for(lambda: reached() or process.poll() is not None)
     assert process.poll() is None, "the command ended before"
-
-
-def part_size(root: Path) -> int:
-    part = root / "pets.partial" / "downloads" / "a.tar.part"
-    return part.stat().st_size if part.exists() else 0
 
 
 @pytest.mark.e2e
@@ -152,7 +127,8 @@ def test_a_killed_command_is_resumed_without_repeating_bytes(tmp_path: Path, how
             process.send_signal(how)
             process.wait(TIMEOUT)
         check_missing(entry, root)
-        kept = part_size(root)
+        part = root / "pets.partial" / "downloads" / "a.tar.part"
+        kept = part.stat().st_size if part.exists() else 0
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
         assert done.returncode == 0, done.stderr
         assert server.sent == [half, len(BODY) - kept]
@@ -242,17 +218,14 @@ def test_a_full_or_read_only_disk_is_reported_and_leaves_no_dataset(tmp_path: Pa
     check_complete(entry, root)
 
 
-def test_a_read_only_data_root_is_named(tmp_path: Path) -> None:
+def test_a_download_that_cannot_fit_or_has_no_folder_is_not_begun(tmp_path: Path) -> None:
+    entry = entry_of("http://127.0.0.1:1/a.tar")
+    with pytest.raises(UserError, match=r"TiB of disk needed, and .* are free"):
+        check_space([FetchJob(entry, 10**16, 0)], tmp_path)
+    assert check_space([FetchJob(entry, None, 0)], tmp_path).startswith("disk needed: not known, ")
     (tmp_path / "root").write_text("a file, where a folder is meant")
     with pytest.raises(UserError, match="this is not a folder"):
-        prepare_one(entry_of("http://127.0.0.1:1/a.tar"), tmp_path / "root", QUIET)
-
-
-def test_a_download_that_cannot_fit_is_not_begun(tmp_path: Path) -> None:
-    job = FetchJob(entry_of("http://127.0.0.1:1/a.tar"), 10**16, 0)
-    with pytest.raises(UserError, match=r"TiB of disk needed, and .* are free"):
-        check_space([job], tmp_path)
-    assert check_space([FetchJob(job.entry, None, 0)], tmp_path).startswith("disk needed: not known, ")
+        prepare_one(entry, tmp_path / "root", QUIET)
 
 
 @pytest.mark.e2e
@@ -266,25 +239,15 @@ def test_nothing_is_fetched_without_agreement(tmp_path: Path) -> None:
     assert "--yes" in done.stderr
 
 
-def idx(array: np.ndarray[Any, Any]) -> bytes:
-    """Make an array in MNIST's format."""
-    head = struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape)
-    return gzip.compress(head + array.astype(np.uint8).tobytes(), mtime=0)
-
-
-def mnist_files() -> dict[str, bytes]:
-    draw = np.random.default_rng(3)
-    labels = np.arange(20) % 10
-    files = {}
-    for split, name in (("train", "train"), ("test", "t10k")):
-        images = draw.integers(0, 256, (20, 28, 28)) if split == "train" else draw.integers(0, 256, (20, 28, 28)) // 2
-        files[f"{name}-images-idx3-ubyte.gz"] = idx(images)
-        files[f"{name}-labels-idx1-ubyte.gz"] = idx(labels)
-    return files
+def mnist_files(folder: Path) -> dict[str, bytes]:
+    """Return small compressed files in MNIST's format."""
+    formats.write(load_catalog().datasets["mnist"], folder)
+    files = sorted((folder / "MNIST" / "raw").iterdir())
+    return {f"{path.name}.gz": gzip.compress(path.read_bytes(), 0, mtime=0) for path in files}
 
 
 def mnist(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> DatasetEntry:
-    """Return the catalog's MNIST, with the addresses and checksums of small files."""
+    """Return the catalog's MNIST, with the addresses and checksums of the server's files."""
     sums = [(name, hashlib.md5(body).hexdigest()) for name, body in server.files.items()]
     monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [f"{server.url}/"])
     monkeypatch.setattr(torchvision.datasets.MNIST, "resources", sums)
@@ -293,24 +256,25 @@ def mnist(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> DatasetEntry:
 
 def test_torchvision_resumes_and_keeps_complete_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.datasets.fetching.download.PAUSES", (0.0,))
-    with serve(files=mnist_files()) as server:
+    root = tmp_path / "root"
+    with serve(files=mnist_files(tmp_path / "files")) as server:
         entry = mnist(server, monkeypatch)
         sizes = [len(body) for body in server.files.values()]
         server.drops = [sizes[0], sizes[1], 1000, 0, 0]
         with pytest.raises(UserError, match=r"mnist cannot be fetched by torchvision"):
-            prepare_one(entry, tmp_path, QUIET)
-        assert missing_data(entry, tmp_path) is not None
-        assert state_of(entry, tmp_path) == "partial"
+            prepare_one(entry, root, QUIET)
+        assert missing_data(entry, root) is not None
+        assert state_of(entry, root) == "partial"
         server.drops = []
-        record = prepare_one(entry, tmp_path, QUIET)
+        record = prepare_one(entry, root, QUIET)
         assert sum(server.sent) == sum(sizes)
-    assert record.manifest.counts == {"train": 20, "test": 20}
+    assert record.manifest.counts == {"train": 30, "test": 20}
     assert len(record.files) == 4
-    assert open_dataset(entry, tmp_path).test.read(3).size == (28, 28)
+    assert open_dataset(entry, root).test.read(3).size == (28, 28)
 
 
 def test_a_torchvision_file_with_a_wrong_checksum_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve(files=mnist_files()) as server:
+    with serve(files=mnist_files(tmp_path / "files")) as server:
         entry = mnist(server, monkeypatch)
         name = next(iter(server.files))
         good, server.files[name] = server.files[name], gzip.compress(b"another")
@@ -321,17 +285,13 @@ def test_a_torchvision_file_with_a_wrong_checksum_is_renamed(tmp_path: Path, mon
         assert prepare_one(entry, tmp_path, QUIET) is not None
 
 
-def test_the_error_of_a_gated_dataset_names_the_archives_and_their_folder(tmp_path: Path) -> None:
-    entry = load_catalog().datasets["imagenet"]
+def test_a_gated_dataset_and_one_to_fetch_by_hand_get_instructions(tmp_path: Path) -> None:
     with pytest.raises(UserError) as failed:
-        prepare_one(entry, tmp_path, QUIET)
+        prepare_one(load_catalog().datasets["imagenet"], tmp_path, QUIET)
     text = str(failed.value)
     assert "imagenet is gated: ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar, ILSVRC2012_devkit_t12.tar.gz" in text
     assert str(tmp_path / "imagenet.partial" / "downloads") in text
     assert "image-net.org" in text
-
-
-def test_a_dataset_to_fetch_by_hand_gets_instructions(tmp_path: Path) -> None:
     entry = load_catalog().datasets["rsscn7"]
     assert plan_preparation([entry], tmp_path) == ([], [], [entry])
     assert "by hand, into" in str(missing_data(entry, tmp_path))

@@ -7,32 +7,36 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from orchestrator.catalog import missing_data
 from orchestrator.catalog.routes import expand_braces
+from orchestrator.cli.app import app
 from orchestrator.datasets.adding import DatasetOptions, add_dataset
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.routes.tar_shards import one_pattern
 from orchestrator.util.errors import UserError
-from tests.helpers import command
 from tests.helpers.photographs import photograph
+from tests.helpers.small_archives import tar_of
 
 WORDS = ("red_mug", "BlueBottle")
+
+
+def jpeg(label: int, number: int) -> bytes:
+    stream = io.BytesIO()
+    photograph(WORDS[label], number).save(stream, "JPEG")
+    return stream.getvalue()
 
 
 def write_shards(folder: Path, texts: Callable[[int], dict[str, str]], *names: str) -> None:
     """Write shards of eight samples each; ``texts`` gives the texts of a class by suffix."""
     for first, name in enumerate(names):
+        content = {}
+        for number in range(8):
+            content[f"./{number:04}.jpg"] = jpeg(number % 2, 8 * first + number)
+            content |= {f"./{number:04}.{suffix}": text.encode() for suffix, text in texts(number % 2).items()}
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(folder / name, "w") as shard:
-            for number in range(8):
-                stream = io.BytesIO()
-                photograph(WORDS[number % 2], 8 * first + number).save(stream, "JPEG")
-                for suffix, content in {"jpg": stream.getvalue(), **texts(number % 2)}.items():
-                    body = content if isinstance(content, bytes) else str(content).encode()
-                    member = tarfile.TarInfo(f"./{number:04}.{suffix}")
-                    member.size = len(body)
-                    shard.addfile(member, io.BytesIO(body))
+        (folder / name).write_bytes(tar_of(content))
 
 
 SAMPLES: dict[str, Callable[[int], dict[str, str]]] = {
@@ -55,29 +59,29 @@ def test_the_samples_of_shards_are_a_dataset(tmp_path: Path, case: str) -> None:
     for row, label in enumerate(raw.train.labels):
         shard, sample = raw.train.origin(row).removesuffix(".jpg").split("/")
         assert raw.class_names[label] == ("red mug", "blue bottle")[int(sample) % 2]
-        stream = io.BytesIO()
-        photograph(WORDS[int(sample) % 2], 8 * int(shard[:3]) + int(sample)).save(stream, "JPEG")
         with tarfile.open(folder / shard) as opened:
             stored = opened.extractfile(f"./{sample}.jpg")
-            assert stored.read() == stream.getvalue()
+            assert stored.read() == jpeg(int(sample) % 2, 8 * int(shard[:3]) + int(sample))
         assert raw.train.read(row).size == photograph(WORDS[0], 0).size
     (folder / "001.tar").unlink()
     assert "001.tar does not exist" in str(missing_data(added.entry, added.data_root))
 
 
 @pytest.mark.parametrize(
-    ("names", "sizes"),
+    ("names", "sizes", "note"),
     [
-        (("train-0.tar", "train-1.tar", "val-0.tar", "test-0.tar"), (16, 8)),
-        (("train/0.tar", "test/0.tar"), (8, 8)),
-        (("train-0.tar", "train-1.tar"), (12, 4)),
+        (("train-0.tar", "train-1.tar", "val-0.tar", "test-0.tar"), (16, 8), ""),
+        (("train/0.tar", "test/0.tar"), (8, 8), ""),
+        (("train-0.tar", "train-1.tar"), (12, 4), ""),
+        (("train-0.tar", "val-0.tar"), (12, 4), "train and val, none test: their images are not kept apart"),
     ],
 )
-def test_names_of_shards_tell_the_parts(tmp_path: Path, names: tuple[str, ...], sizes: tuple[int, int]) -> None:
+def test_names_of_shards_tell_the_parts(tmp_path: Path, names: list[str], sizes: tuple[int, int], note: str) -> None:
     write_shards(tmp_path / "mugs", SAMPLES["names"], *names)
     pattern = one_pattern([tmp_path / "mugs" / name for name in names])
-    entry = add_dataset(pattern, [tmp_path / "mine.yaml"], DatasetOptions(name="mugs")).entry
-    assert (entry.sizes.train, entry.sizes.test) == sizes
+    added = add_dataset(pattern, [tmp_path / "mine.yaml"], DatasetOptions(name="mugs"))
+    assert (added.entry.sizes.train, added.entry.sizes.test) == sizes
+    assert note in "\n".join(added.notes)
 
 
 @pytest.mark.parametrize(
@@ -106,18 +110,10 @@ def test_patterns_are_those_of_a_shell() -> None:
         one_pattern([Path("a.tar"), Path("b.csv")])
 
 
-@pytest.mark.e2e
 def test_shards_are_added_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_shards(tmp_path / "mugs", SAMPLES["names"], "0.tar", "1.tar")
     monkeypatch.chdir(tmp_path)
-    done = command.orchestrator("data", "add", "mugs/0.tar", "mugs/1.tar")
-    assert done.returncode == 0, done.stderr
-    assert "mugs: 2 classes, 12 training images, 4 test images" in done.stdout
-    done = command.orchestrator("data", "verify", "mugs", "--catalog", "catalog.yaml", "--data-root", str(tmp_path))
-    assert done.returncode == 0, done.stdout
-
-
-def test_shards_of_train_and_validation_are_said_to_be_mixed(tmp_path: Path) -> None:
-    write_shards(tmp_path / "mugs", SAMPLES["names"], "train-0.tar", "val-0.tar")
-    added = add_dataset(tmp_path / "mugs" / "{train,val}-0.tar", [tmp_path / "mine.yaml"], DatasetOptions())
-    assert "the shards are called train and val, none test: their images are not kept apart" in added.notes
+    done = CliRunner().invoke(app, ["data", "add", "mugs/0.tar", "mugs/1.tar"])
+    assert "mugs: 2 classes, 12 training images, 4 test images" in done.output
+    done = CliRunner().invoke(app, ["data", "verify", "mugs"])
+    assert done.exit_code == 0, done.output

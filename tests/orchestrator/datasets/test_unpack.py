@@ -5,6 +5,7 @@ import stat
 import tarfile
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -71,19 +72,14 @@ def test_every_kind_of_archive_is_unpacked(tmp_path: Path, kind: str) -> None:
 def test_an_archive_truncated_anywhere_is_refused(tmp_path: Path, kind: str) -> None:
     archive = PACKERS[kind](tmp_path)
     body = archive.read_bytes()
-    whole = len(body)
-    if kind == "tar":  # what follows its first zero block says nothing more
-        whole = 512 + 3072 + 512 + 1024 + 512 + 512
-    for length in range(0, whole, 257):
-        archive.write_bytes(body[:length])
-        with pytest.raises(UserError, match="damaged, truncated or no archive"):
-            unpack(archive, tmp_path / f"out{length}")
-
-
-def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "page.tar").write_text("<html>sorry</html>" * 100)
-    with pytest.raises(UserError, match=r"page\.tar is damaged, truncated or no archive"):
-        unpack(tmp_path / "page.tar", tmp_path / "out")
+    # What follows the first zero block of a tar says nothing more.
+    whole = 512 + 3072 + 512 + 1024 + 512 + 512 if kind == "tar" else len(body)
+    damaged = [body[:length] for length in range(0, whole, 257)] + [b"<html>sorry</html>" * 100]
+    damaged += [body[:200] + bytes([body[200] ^ 0xFF]) + body[201:]] if kind == "zip" else []
+    for number, content in enumerate(damaged):
+        archive.write_bytes(content)
+        with pytest.raises(UserError, match=f"{archive.name} is damaged, truncated or no archive"):
+            unpack(archive, tmp_path / f"out{number}")
 
 
 def test_links_that_stay_inside_are_kept(tmp_path: Path) -> None:
@@ -98,13 +94,12 @@ def device(name: str) -> tuple[tarfile.TarInfo, bytes]:
     return member, b""
 
 
-EVIL = files({"../evil": b"x"})
+LEAVING_NAMES = {
+    "a path with dots": "../evil", "dots further in": "set/../../evil", "an absolute path": "/tmp/evil",
+    "a drive": "c:\\evil", "dots with backslashes": "set\\..\\..\\evil",
+}  # fmt: skip
 LEAVING_TARS = {
-    "a path with dots": EVIL,
-    "dots further in": files({"set/../../evil": b"x"}),
-    "an absolute path": files({"/tmp/evil": b"x"}),
-    "a drive": files({"c:\\evil": b"x"}),
-    "dots with backslashes": files({"set\\..\\..\\evil": b"x"}),
+    **{case: files({name: b"x"}) for case, name in LEAVING_NAMES.items()},
     "a link that leaves": [link("out", "../.."), *files({"a": b"x"})],
     "an absolute link": [link("out", "/etc")],
     "a hard link that leaves": [link("out", "../../evil", tarfile.LNKTYPE)],
@@ -112,34 +107,27 @@ LEAVING_TARS = {
     "a file over a link": [*files({"set/1": b"x"}), link("way", "set/1"), *files({"way": b"y"})],
     "a device": [device("null")],
 }
+LEAVING_ZIPS: dict[str, tuple[dict[str, bytes], dict[str, int]]] = {
+    **{case: ({name.replace("\\", "/"): b"x"}, {}) for case, name in LEAVING_NAMES.items()},
+    "a link": ({"out": b"/etc"}, {"out": stat.S_IFLNK | 0o777}),
+    "a device": ({"null": b""}, {"null": stat.S_IFCHR | 0o666}),
+}
+LEAVING: dict[str, Callable[[Path], Path]] = {
+    **{f"tar, {case}": partial(tar_of, mode="w", members=members) for case, members in LEAVING_TARS.items()},
+    **{f"tar.gz, {case}": partial(tar_of, mode="w:gz", members=members) for case, members in LEAVING_TARS.items()},
+    **{f"zip, {case}": partial(zip_of, content=of[0], modes=of[1]) for case, of in LEAVING_ZIPS.items()},
+}
 
 
-@pytest.mark.parametrize("case", LEAVING_TARS)
-@pytest.mark.parametrize("mode", ["w", "w:gz"])
-def test_a_tar_that_leaves_its_folder_is_refused(tmp_path: Path, case: str, mode: str) -> None:
-    archive = tar_of(tmp_path / "a.tar", mode, LEAVING_TARS[case])
+@pytest.mark.parametrize("case", LEAVING)
+def test_an_archive_that_leaves_its_folder_is_refused(tmp_path: Path, case: str) -> None:
+    archive = LEAVING[case](tmp_path / "archive")
     with pytest.raises(UserError, match="is refused because of its member"):
         unpack(archive, tmp_path / "deep" / "out")
     outside = [path for path in tmp_path.rglob("*") if path.is_file() and "out" not in path.parts]
     assert outside == [archive]
-
-
-LEAVING_ZIPS: dict[str, tuple[dict[str, bytes], dict[str, int]]] = {
-    "a path with dots": ({"../evil": b"x"}, {}),
-    "dots further in": ({"set/../../evil": b"x"}, {}),
-    "an absolute path": ({"/tmp/evil": b"x"}, {}),
-    "a drive": ({"c:/evil": b"x"}, {}),
-    "a link": ({"out": b"/etc"}, {"out": stat.S_IFLNK | 0o777}),
-    "a device": ({"null": b""}, {"null": stat.S_IFCHR | 0o666}),
-}
-
-
-@pytest.mark.parametrize("case", LEAVING_ZIPS)
-def test_a_zip_that_leaves_its_folder_is_refused(tmp_path: Path, case: str) -> None:
-    archive = zip_of(tmp_path / "a.zip", *LEAVING_ZIPS[case])
-    with pytest.raises(UserError, match="is refused because of its member"):
-        unpack(archive, tmp_path / "deep" / "out")
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [archive]
+    if case.startswith("zip"):
+        assert not [path for path in (tmp_path / "deep").rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("kind", ["tar.gz", "zip"])
@@ -153,12 +141,3 @@ def test_a_zip_bomb_is_refused(tmp_path: Path, kind: str, monkeypatch: pytest.Mo
     with pytest.raises(UserError, match="as a zip bomb does"):
         unpack(archive, tmp_path / "out")
     assert sum(map(len, read_files(tmp_path / "out").values())) <= 3 << 20
-
-
-def test_a_damaged_member_of_a_zip_is_found(tmp_path: Path) -> None:
-    archive = zip_of(tmp_path / "a.zip", CONTENT)
-    body = bytearray(archive.read_bytes())
-    body[200] ^= 0xFF
-    archive.write_bytes(bytes(body))
-    with pytest.raises(UserError, match="damaged"):
-        unpack(archive, tmp_path / "out")

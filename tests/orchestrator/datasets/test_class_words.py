@@ -1,0 +1,50 @@
+"""How the classes of a dataset get their words: from the catalog's entry, or from the names in the data."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.catalog import DatasetEntry
+from orchestrator.datasets.class_words import class_words_of
+from orchestrator.util.errors import UserError
+from tests.helpers.small_archives import entry_of
+
+
+def entry_with(**changes: Any) -> DatasetEntry:
+    return entry_of("", route={"kind": "manual", "instructions": "from a friend"}, **changes)
+
+
+def test_class_names_match_regardless_of_spelling() -> None:
+    entry = entry_with(class_names={"BareLand": "bare land", "golf-course": "golf links"})
+    for spelled in (["BareLand", "golf-course"], ["bare land", "golf_course"], ["bareland", "Golf Course"]):
+        assert class_words_of(entry, spelled) == ("bare land", "golf links")
+
+
+def test_a_list_of_the_datas_names_in_another_order_is_refused() -> None:
+    """Cats were called dogs. A list is in label order, which is the order of the names for folders and tables."""
+    entry = entry_with(class_names=["cat", "dog", "Bird"], classes=3)
+    with pytest.raises(
+        UserError, match=r"not in label order: 'cat' is where the data's class is 'bird'.*\n.*\{bird: WORDS"
+    ):
+        class_words_of(entry, ["bird", "cat", "dog"])
+    assert class_words_of(entry, ["cat", "dog", "bird"]) == ("cat", "dog", "Bird")
+    assert class_words_of(entry, ["c0", "c1", "c2"]) == ("cat", "dog", "Bird")
+
+
+@pytest.mark.parametrize("words", [["red mug", "Red Mug"], ["red mug", "red  mug"]])
+def test_words_that_the_tokenizer_cannot_tell_apart_are_refused(words: list[str]) -> None:
+    with pytest.raises(ValueError, match="could not tell them apart"):
+        entry_with(class_names=words, classes=2)
+
+
+def test_some_classes_can_be_renamed() -> None:
+    entry = entry_with(renamed={"Parting lot": "parking lot"})
+    assert class_words_of(entry, ["fish_pond", "Parting lot"]) == ("fish pond", "parking lot")
+    with pytest.raises(ValueError, match="renamed corrects"):
+        entry_with(renamed={"a": "b"}, class_names=["a", "b"])
+
+
+@pytest.mark.parametrize("names", [["storage_tank", "storage tank"], ["Pond", "pond"]])
+def test_classes_that_would_get_the_same_words_are_refused(names: list[str]) -> None:
+    with pytest.raises(UserError, match="would both be called"):
+        class_words_of(entry_with(), names)

@@ -1,0 +1,115 @@
+"""Tables of the catalog's datasets: read, refused with the place of the mistake, and their paths found."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from orchestrator.catalog import DatasetEntry
+from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.routes.manifest import find_files, paths_and_labels, read_table
+from orchestrator.util.errors import UserError
+from tests.helpers import formats
+from tests.helpers.small_archives import entry_of
+
+
+def put(root: Path, *paths: str) -> None:
+    for path in paths:
+        formats.put(root / path, 0)
+
+
+def manifest(folder: Path, text: str, recipe: str = "official", **route: Any) -> DatasetEntry:
+    put(folder / "mine", *(f"photos/{n}.png" for n in range(6)))
+    (folder / "mine" / "manifest.csv").write_text(text, encoding="utf-8-sig")
+    return entry_of("", route={"kind": "manifest", "folder": "mine", **route}, splits={"recipe": recipe})
+
+
+ROWS = (
+    "path,label,split\nphotos/0.png,cat,train\nphotos/1.png,dog,train\nphotos/2.png,dog,test\nphotos/3.png,cat,test\n"
+)
+
+
+def test_a_manifest_with_parts(tmp_path: Path) -> None:
+    raw = open_dataset(manifest(tmp_path, ROWS), tmp_path)
+    assert raw.class_names == ("cat", "dog")
+    assert raw.train.labels.tolist() == [0, 1]
+    assert [raw.test.origin(index) for index in range(2)] == ["photos/2.png", "photos/3.png"]
+
+
+def test_a_parquet_manifest_with_other_columns_and_a_recipe(tmp_path: Path) -> None:
+    table = pa.table({"file": [f"photos/{n % 6}.png" for n in range(6)], "kind": [n % 2 + 9 for n in range(6)]})
+    columns = {"path": "file", "label": "kind"}
+    entry = manifest(tmp_path, "", "eighty_twenty", file="list.parquet", columns=columns)
+    pq.write_table(table, tmp_path / "mine" / "list.parquet")
+    raw = open_dataset(entry, tmp_path)
+    assert raw.class_names == ("9", "10")  # by number, not by text
+    assert (len(raw.train), len(raw.test)) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("photos/1.png", "photos/17.png", "1 of 4 images are not there:\n  photos/17.png"),
+        ("photos/1.png", "../1.png", "row 2: the path '../1.png' does not stay inside the folder"),
+        ("photos/1.png", "/etc/passwd", "1 of 4 images are not there:\n  /etc/passwd"),
+        ("photos/1.png", "x" * 5000 + ".png", "1 of 4 images are not there:\n  xxx"),
+        ("photos/1.png", "photos/0.png", "row 2: photos/0.png is listed twice, as 'cat' and as 'dog'"),
+        ("dog,test", "dog,extra", "row 3: the split 'extra' is neither train nor test"),
+        ("dog,train", ",train", "row 2 has no label"),
+        ("photos/1.png", "", "row 2 has no path"),
+        ("dog,train", "dog", "row 2 has not as many fields as the header"),
+        ("path,", "file,", "has no column 'path', only file, label, split"),
+        (",split", ",part", "has no column for the split"),
+        (",test", ",train", "lists no images of the split 'test'"),
+        (ROWS, "path,label,split\n", "lists no images"),
+        (ROWS, "", "has no column 'path', only an empty first line"),
+        ("dog", "cat", "has one class"),
+    ],
+)
+def test_the_error_of_a_wrong_manifest_names_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    assert old in ROWS
+    with pytest.raises(UserError) as refusal:
+        open_dataset(manifest(tmp_path, ROWS.replace(old, new)), tmp_path)
+    assert expected in str(refusal.value)
+
+
+def test_a_manifest_with_parts_is_not_split_again(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="would split again"):
+        open_dataset(manifest(tmp_path, ROWS, "eighty_twenty"), tmp_path)
+
+
+# name -> (rows below the header, path of each image, class of each image or a part of the refusal)
+_FOUND = {
+    "names without suffix in two folders": ("img_0,a\nimg_1,b", ["one/img_0.jpg", "two/img_1.JPG"]),
+    "other separators and case": ("Photos\\0.PNG,a\nPhotos\\1.PNG,b", ["photos/0.png", "photos/1.png"]),
+    "paths of another computer": ("C:\\data\\x\\0.png,a\nC:\\data\\x\\1.png,b", ["x/0.png", "x/1.png"]),
+    "paths from the root of a project": ("set/x/0.png,a\nset/x/1.png,b", ["x/0.png", "x/1.png"]),
+    "images in a folder of their own": ("a/0.png,a\nb/0.png,b", ["images/a/0.png", "images/b/0.png"]),
+}
+
+
+@pytest.mark.parametrize("case", _FOUND)
+def test_paths_lead_to_the_only_images_that_they_can_mean(tmp_path: Path, case: str) -> None:
+    rows, images = _FOUND[case]
+    put(tmp_path / "mine", *images)
+    (tmp_path / "mine" / "list.csv").write_text(f"path,label\n{rows}\n")
+    columns = read_table(tmp_path / "mine" / "list.csv").columns
+    paths, labels = paths_and_labels(columns, {}, Path())
+    assert find_files(paths, labels, tmp_path / "mine", Path()) == images
+
+
+@pytest.mark.parametrize(
+    ("rows", "images", "expected"),
+    [
+        ("dog/1.png,dog\ncat/1.png,cat", ["cat/1.png", "fox/1.png"], "1 of 2 images are not there:\n  dog/1.png"),
+        ("/data/train/1.png,a\n/data/train/2.png,b", ["test/1.png", "test/2.png"], "2 of 2 images are not there"),
+        ("1,a\n2,b", ["x/1.png", "y/1.png", "x/2.png"], "row 1: 1 may mean x/1.png or y/1.png"),
+    ],
+)
+def test_an_image_of_another_path_is_not_taken(tmp_path: Path, rows: str, images: list[str], expected: str) -> None:
+    put(tmp_path / "mine", *images)
+    paths, labels = zip(*(row.split(",") for row in rows.split("\n")), strict=True)
+    with pytest.raises(UserError, match=expected):
+        find_files(paths, labels, tmp_path / "mine", Path())
