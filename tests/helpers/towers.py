@@ -19,7 +19,7 @@ from bolt.spectral.bases import Basis
 from bolt.spectral.directions import Directions, top_directions
 from bolt.spectral.sources import Sources
 from bolt.task.support import batch_order, draw_support
-from bolt.task.task import Adapted, ClassText, Support, Task, Unlabelled, cosine_classifier
+from bolt.task.task import Adapted, ClassText, Support, Task, Unlabelled
 
 VIT_B32 = TowerShape(224, 32, 768, 12, 12, 3072, 512, "quick_gelu")
 VIT_L14 = TowerShape(224, 14, 1024, 24, 16, 4096, 768, "quick_gelu")
@@ -171,18 +171,6 @@ def make_task(
         order=lambda epoch: batch_order(len(indices), dataset="blobs", seed=seed, epoch=epoch),
     )
     return replace(task, support=support, initial=backbone.tower.state_dict_open_clip())
-
-
-def held_out_accuracy(task: Task, adapted: Adapted) -> float:
-    """Return the accuracy in per cent on the images of :func:`make_task` that are not in the support of ``task``."""
-    images = make_task(task.backbone, unlabelled=True).test_images
-    rows = torch.tensor(sorted({*range(len(images))} - {*task.support.indices_N.tolist()}))
-    logits_NC = adapted.classify(task.backbone.encode_images(images.pixels(0, rows), adapted.tower))
-    return 100 * float((logits_NC.argmax(dim=-1) == rows // 10).float().mean())
-
-
-def zero_shot(task: Task) -> Adapted:
-    return Adapted(cosine_classifier(task.head_CD, task.backbone.logit_scale))
 
 
 def weights_of(adapted: Adapted) -> Mapping[str, Tensor]:

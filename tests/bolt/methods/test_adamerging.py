@@ -12,7 +12,7 @@ from bolt.clip.tensor_names import tensor_names
 from bolt.methods import METHODS
 from bolt.methods.adamerging import AdaMergingSettings, minimise_entropy, summed_entropy
 from bolt.methods.common.composition import Composition
-from tests.bolt.methods.test_methods import logits_of
+from tests.helpers.adapting import logits_of
 from tests.helpers.towers import RandomSources, make_task, weights_of
 from tests.helpers.waves import wave
 
@@ -148,12 +148,3 @@ def test_few_images_are_enough(classes: int, per_class: int, backbone: Backbone)
     if classes == 1:  # the entropy and its gradient are zero
         assert torch.equal(adapted.coefficients["lambda"], torch.full_like(adapted.coefficients["lambda"], 0.3))
         assert adapted.details["share_of_commonest_class"] == 1
-
-
-def test_it_needs_test_images_and_sources(backbone: Backbone) -> None:
-    with pytest.raises(ValueError, match="tta"):
-        ADAMERGING.adapt(make_task(backbone), AdaMergingSettings(1))
-    with pytest.raises(ValueError, match="no sources"):
-        ADAMERGING.adapt(
-            make_task(backbone, sources=RandomSources(backbone, 0), unlabelled=True), AdaMergingSettings(1)
-        )

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
@@ -14,6 +13,7 @@ from bolt.methods.ape_t import adapt as adapt_t
 from bolt.methods.common.feature_cache import build_cache, search_alpha_beta
 from bolt.task.classifiers import CacheClassifier
 from tests.bolt.methods.third_vectors import close, vector, world_task
+from tests.helpers.adapting import classifier, with_curve
 from tests.helpers.frozen_tasks import clip_like
 
 FIXED = ApeSettings(
@@ -53,19 +53,13 @@ def test_the_search_gives_the_official_alpha_and_beta(backbone: Backbone) -> Non
 
 
 def test_the_training_of_ape_t_follows_the_official_code(backbone: Backbone) -> None:
-    raw, losses = vector("ape_t/train_raw"), []
-
-    def features(view: int) -> Tensor:
-        return vector("world/support") if view < 2 else raw
-
-    task = replace(world_task(backbone, raw), report=lambda epoch, row: losses.append(row["train_loss"]))
-    keys = vector("world/support")
+    raw = vector("ape_t/train_raw")
+    task, losses = with_curve(world_task(backbone, raw))
     settings = ApeTSettings(passes=1, epochs=6, channels=10 / 16)
-    views = {1: keys}
+    views = {1: vector("world/support")}
     support = replace(task.support, features=lambda view: views.pop(view, raw))  # the cache reads view 1 first
     adapted = adapt_t(replace(task, support=support), settings)
-    cache = adapted.classify
-    assert isinstance(cache, CacheClassifier)
+    cache = classifier(adapted, CacheClassifier)
     assert losses == pytest.approx(vector("ape_t/losses").tolist(), rel=1e-4)
     channels = vector("ape_t/channels_fresh")
     residual = (cache.head_CD - vector("world/text"))[:, channels]

@@ -1,40 +1,21 @@
 """aTLAS: the composed tensors, the length of training, and the deviations under the published protocol."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
 from bolt.methods.atlas import AtlasSettings, adapt, random_groups
 from bolt.protocol import PUBLISHED, STRICT
-from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import oversampling
 from bolt.training.loop import clip_gradient
+from tests.helpers.adapting import with_looks
 from tests.helpers.towers import RandomSources, make_task, moved_tensors, weights_of
 
 TINY = AtlasSettings(epochs=2, batch_size=8)
-
-
-def counted(task: Task) -> tuple[Task, list[int]]:
-    """Return the task, and a list that collects the image numbers that a method reads."""
-    seen: list[int] = []
-    pixels = task.support.pixels
-
-    def watched(view: int, rows: Tensor) -> Tensor:
-        seen.append(len(rows))
-        return pixels(view, rows)
-
-    return replace(task, support=replace(task.support, pixels=watched)), seen
-
-
-def sources_with(backbone: Backbone, change: Callable[[dict[str, dict[str, Tensor]]], None]) -> RandomSources:
-    sources = RandomSources(backbone)
-    change(sources.vectors)
-    return sources
+AS_PUBLISHED = STRICT.with_switches(atlas="as_published")
 
 
 def test_every_tensor_is_the_base_plus_its_share_of_every_source(backbone: Backbone) -> None:
@@ -49,30 +30,6 @@ def test_every_tensor_is_the_base_plus_its_share_of_every_source(backbone: Backb
     for position, (name, tensor) in enumerate(weights_of(adapted).items()):
         update = sum(lambda_NP[row, position] * vector[name] for row, vector in enumerate(vectors))
         torch.testing.assert_close(tensor, base[name] + update, rtol=1e-5, atol=1e-6)
-    assert not any(tensor.requires_grad for tensor in adapted.tower.parameters())
-
-
-@pytest.mark.slow
-def test_training_lowers_the_loss(backbone: Backbone) -> None:
-    curve: list[float] = []
-    adapt(make_task(backbone, report=lambda epoch, row: curve.append(row["train_loss"])), replace(TINY, epochs=6))
-    assert curve[-1] < 0.8 * curve[0]
-
-
-def test_the_classifier_of_an_epoch_stays_what_it_was(backbone: Backbone) -> None:
-    """The composed weights are rewritten in place, but a tower that was returned must not change."""
-    towers: list[Adapted] = []
-    copies: list[dict[str, Tensor]] = []
-
-    def keep(epoch: int, make: Callable[[], Adapted]) -> None:
-        towers.append(make())
-        copies.append({name: tensor.clone() for name, tensor in weights_of(towers[-1]).items()})
-
-    adapted = adapt(replace(make_task(backbone), after_epoch=keep), TINY)
-    first, last = (weights_of(tower) for tower in towers)
-    assert all(torch.equal(first[name], copies[0][name]) for name in first)
-    assert not torch.equal(first["proj"], last["proj"])
-    assert all(torch.equal(last[name], tensor) for name, tensor in weights_of(adapted).items())
 
 
 @pytest.mark.parametrize("partitions", [0, 3])
@@ -84,34 +41,26 @@ def test_task_vectors_of_zeros_stay_zero_shot(partitions: int, backbone: Backbon
 
 
 def test_equal_sources_move_together(backbone: Backbone) -> None:
-    def duplicate(vectors: dict[str, dict[str, Tensor]]) -> None:
-        vectors["source_1"] = vectors["source_0"]
-
-    lambda_NP = adapt(make_task(backbone, sources=sources_with(backbone, duplicate)), TINY).coefficients["lambda"]
+    sources = RandomSources(backbone)
+    sources.vectors["source_1"] = sources.vectors["source_0"]
+    lambda_NP = adapt(make_task(backbone, sources=sources), TINY).coefficients["lambda"]
     torch.testing.assert_close(lambda_NP[0], lambda_NP[1], rtol=1e-3, atol=1e-4)
     assert not torch.allclose(lambda_NP[0], lambda_NP[2], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e6])
 def test_a_broken_task_vector_is_named(value: float, backbone: Backbone) -> None:
-    name = "transformer.resblocks.1.mlp.c_fc.bias"
-
-    def spoil(vectors: dict[str, dict[str, Tensor]]) -> None:
-        vectors["source_2"][name][3] = value
-
-    task = make_task(backbone, sources=sources_with(backbone, spoil))
+    name, sources = "transformer.resblocks.1.mlp.c_fc.bias", RandomSources(backbone)
+    sources.vectors["source_2"][name][3] = value
     with pytest.raises(ValueError, match=rf"source_2.*float16.*{name}"):
-        adapt(task, replace(TINY, storage="float16"))
+        adapt(make_task(backbone, sources=sources), replace(TINY, storage="float16"))
 
 
 def test_a_task_vector_of_another_tower_is_named(backbone: Backbone) -> None:
-    def transpose(vectors: dict[str, dict[str, Tensor]]) -> None:
-        vectors["source_1"]["proj"] = vectors["source_1"]["proj"].T
-
+    sources = RandomSources(backbone)
+    sources.vectors["source_1"]["proj"] = sources.vectors["source_1"]["proj"].T
     with pytest.raises(ValueError, match=r"source_1 has no tensor proj of the shape \(32, 16\)"):
-        adapt(make_task(backbone, sources=sources_with(backbone, transpose)), TINY)
-    with pytest.raises(ValueError, match="this task has no sources"):
-        adapt(replace(make_task(backbone), sources=None), TINY)
+        adapt(make_task(backbone, sources=sources), TINY)
 
 
 @pytest.mark.slow
@@ -124,17 +73,7 @@ def test_half_precision_storage_changes_little(backbone: Backbone) -> None:
     torch.testing.assert_close(half, full, rtol=0, atol=2e-3)
 
 
-def test_partitions_update_matrices_and_embeddings_alone(backbone: Backbone) -> None:
-    base = backbone.tower.state_dict_open_clip()
-    flat = [name for name, tensor in base.items() if tensor.ndim == 2]
-    adapted = adapt(make_task(backbone), replace(TINY, partitions=3))
-    assert moved_tensors(backbone, adapted) == set(flat)
-    assert {"proj", "positional_embedding"} <= set(flat)
-    assert adapted.coefficients["lambda"].shape == (4, len(flat), 3)
-    assert adapted.trainable_parameters == 4 * len(flat) * 3
-
-
-def test_partitions_are_what_the_map_says(backbone: Backbone) -> None:
+def test_partitions_update_matrices_and_embeddings_alone_as_the_map_says(backbone: Backbone) -> None:
     """The projection is included, which the tower has transposed and the task vectors have not."""
     task = make_task(backbone)
     base = backbone.tower.state_dict_open_clip()
@@ -142,6 +81,9 @@ def test_partitions_are_what_the_map_says(backbone: Backbone) -> None:
     maps = random_groups({**flat, "proj": flat["proj"].T}, 3, task.dataset, task.seed)
     adapted = adapt(task, replace(TINY, partitions=3))
     lambda_NPK = adapted.coefficients["lambda"]
+    assert lambda_NPK.shape == (4, len(flat), 3)
+    assert adapted.trainable_parameters == 4 * len(flat) * 3
+    assert moved_tensors(backbone, adapted) == set(flat) >= {"proj", "positional_embedding"}
     vectors = [task.sources.task_vector(source) for source in task.sources.names]
     for position, name in enumerate(flat):
         groups = maps[name].T if name == "proj" else maps[name]
@@ -163,27 +105,21 @@ def test_tensors_of_one_shape_share_a_map() -> None:
 
 
 @pytest.mark.parametrize(
-    ("classes", "shots", "batch_size", "copies", "batches"),
-    [(10, 1, 128, 129, 11), (10, 1, 64, 65, 11), (47, 16, 128, 2, 12), (100, 16, 128, 1, 13)],
+    ("rows", "batch_size", "batches", "copies"),
+    [(10, 128, 10, 129), (10, 64, 10, 65), (752, 128, 10, 2), (1600, 128, 10, 1), (12, 32, 1, 1), (12, 32, 2, 6)],
 )
-def test_oversampling_is_the_official_one(classes: int, shots: int, batch_size: int, copies: int, batches: int) -> None:
-    rows = classes * shots
-    assert oversampling(rows, batch_size, 10) == copies
-    assert -(-rows * copies // batch_size) == batches
-
-
-def test_a_support_smaller_than_a_batch_is_not_repeated_unasked() -> None:
-    assert oversampling(12, 32, 1) == 1
-    assert oversampling(12, 32, 2) == 6
+def test_oversampling_is_the_official_one(rows: int, batch_size: int, batches: int, copies: int) -> None:
+    """A support smaller than one batch is not repeated if one batch is enough."""
+    assert oversampling(rows, batch_size, batches) == copies
 
 
 def test_an_epoch_has_ten_batches_and_the_work_counts_them(backbone: Backbone) -> None:
-    task, seen = counted(make_task(backbone))
+    task, looks = with_looks(make_task(backbone))
     adapt(task, TINY)
-    assert sum(seen) == METHODS["atlas"].tower_passes(len(task.support), TINY).training == 2 * 12 * 7
-    published, seen = counted(make_task(backbone, protocol=STRICT.with_switches(atlas="as_published")))
+    assert sum(len(rows) for _, rows in looks) == METHODS["atlas"].tower_passes(12, TINY).training == 2 * 12 * 7
+    published, looks = with_looks(make_task(backbone, protocol=AS_PUBLISHED))
     adapt(published, TINY)
-    assert sum(seen) == 2 * 12
+    assert sum(len(rows) for _, rows in looks) == 2 * 12
 
 
 @pytest.mark.parametrize(("scale", "norm"), [(1.0, 1.0), (65536.0, 1 / 65536)])
@@ -200,8 +136,7 @@ def test_clipping_scaled_gradients_shortens_the_step(scale: float, norm: float) 
 def test_one_batch_an_epoch_never_steps_as_published(backbone: Backbone) -> None:
     """Twelve images are a single batch. With two batches per step, the published loop makes no step."""
     settings = AtlasSettings(epochs=2, accumulate=2)
-    broken = adapt(make_task(backbone, protocol=STRICT.with_switches(atlas="as_published")), settings)
-    sound = adapt(make_task(backbone), settings)
+    broken, sound = (adapt(make_task(backbone, protocol=protocol), settings) for protocol in (AS_PUBLISHED, STRICT))
     assert not moved_tensors(backbone, broken)
     assert broken.coefficients["lambda"].count_nonzero() == 0
     assert sound.coefficients["lambda"].abs().max() > 0.1

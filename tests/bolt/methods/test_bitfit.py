@@ -1,6 +1,4 @@
-"""BitFit: which biases are trained, and the official code's numbers of the optimiser."""
-
-from typing import Any
+"""BitFit: the biases of keys, and the official code's numbers of the optimiser."""
 
 import pytest
 import torch
@@ -8,40 +6,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
-from bolt.clip.tower import ImageTower
-from bolt.methods import METHODS
-from bolt.methods.bitfit import BitFitSettings, bias_names
+from bolt.methods.bitfit import BitFitSettings
 from bolt.training.loop import fit
-from tests.helpers.towers import VIT_B32, VIT_L14, make_task, moved_tensors, weights_of
+from tests.helpers.adapting import adapt
+from tests.helpers.towers import make_task, weights_of
 from tests.helpers.waves import wave
-
-BITFIT = METHODS["bitfit"]
-
-
-@pytest.mark.parametrize(("shape", "count"), [(VIT_B32, 102_912), (VIT_L14, 272_384)], ids=["vit_b", "vit_l"])
-def test_it_trains_as_many_numbers_as_the_towers_have_biases(shape: Any, count: int) -> None:
-    with torch.device("meta"):
-        tower = ImageTower(shape)
-    state = tower.state_dict_open_clip()
-    assert sum(state[name].numel() for name in bias_names(state)) == count
-    assert set(bias_names(state)) == {name for name in state if "bias" in name}
-    without_in_proj = bias_names(state, ("layer_norm", "attention_out", "mlp_in", "mlp_out"))
-    assert sum(state[name].numel() for name in without_in_proj) == {102_912: 75_264, 272_384: 198_656}[count]
-
-
-def test_only_the_chosen_biases_move(backbone: Backbone) -> None:
-    before = backbone.tower.state_dict_open_clip()
-    for changes, expected in (
-        ({}, {name for name in before if "bias" in name}),
-        ({"biases": ["mlp_in"]}, {name for name in before if name.endswith("c_fc.bias")}),
-    ):
-        adapted = BITFIT.adapt(make_task(backbone), BITFIT.configure({**changes, "epochs": 2}))
-        assert moved_tensors(backbone, adapted) == expected
-        assert adapted.trainable_parameters == sum(before[name].numel() for name in expected)
 
 
 def test_a_bias_of_the_keys_has_no_effect(backbone: Backbone) -> None:
-    adapted = BITFIT.adapt(make_task(backbone), BitFitSettings(epochs=4, biases=("attention_in",)))
+    adapted = adapt("bitfit", make_task(backbone), epochs=4, biases=("attention_in",))
     name = "transformer.resblocks.0.attn.in_proj_bias"
     moved = weights_of(adapted)[name] - backbone.tower.state_dict_open_clip()[name]
     query, key, value = moved.abs().chunk(3)

@@ -1,6 +1,5 @@
 """BOLT: its start, its training, and the switches and settings of both."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -20,15 +19,11 @@ from bolt.spectral.sources import PooledBasis
 from bolt.task.task import Adapted, Task
 from bolt.training import adaptation
 from bolt.training.objectives import cross_entropy
-from tests.bolt.methods.test_methods import logits_of, run
+from tests.helpers.adapting import adapt, logits_of, run, with_epochs, with_looks
 from tests.helpers.towers import RandomSources, make_task, moved_tensors, weights_of
 
-QUICK: dict[str, Any] = {"top_k": 2, "alphas": (1.0, 3.0), "epochs": 2, "batch_size": 8}
+ALPHAS = (1.0, 3.0, 10.0, 30.0)
 MLP = "transformer.resblocks.0.mlp.c_fc.weight"
-
-
-def matrices_of(backbone: Backbone) -> list[str]:
-    return matrix_names(backbone.tower.state_dict_open_clip())
 
 
 def start_of(task: Task, **settings: Any) -> dict[str, Tensor]:
@@ -41,7 +36,7 @@ def start_of(task: Task, **settings: Any) -> dict[str, Tensor]:
 def test_bolt_trains_its_coefficients_and_nothing_else(backbone: Backbone) -> None:
     task = make_task(backbone)
     adapted, _ = run("bolt", task)
-    matrices = matrices_of(backbone)
+    matrices = matrix_names(backbone.tower.state_dict_open_clip())
     assert set(adapted.coefficients) == {f"{kind}/{name}" for kind in ("pooled", "trained") for name in matrices}
     assert adapted.trainable_parameters == sum(
         value.numel() for key, value in adapted.coefficients.items() if key.startswith("trained/")
@@ -55,53 +50,29 @@ def test_bolt_trains_its_coefficients_and_nothing_else(backbone: Backbone) -> No
     assert moved_tensors(backbone, adapted) == set(matrices)
 
 
-def test_bolt_lowers_its_training_loss(backbone: Backbone) -> None:
-    curve: list[float] = []
-    task = make_task(backbone, report=lambda epoch, metrics: curve.append(metrics["train_loss"]))
-    METHODS["bolt"].adapt(task, BoltSettings(top_k=2, learning_rate=3e-2, batch_size=8, epochs=10))
-    assert curve[-1] < curve[0]
-
-
 def test_the_training_free_method_is_bolts_start(backbone: Backbone) -> None:
     task = make_task(backbone)
     pooled, logits = run("bolt_pooled", task)
-    still = METHODS["bolt"].configure({**QUICK, "epochs": 1, "learning_rate": 1e-12})
-    started = METHODS["bolt"].adapt(task, still)
+    started, at_start = run("bolt", task, epochs=1, learning_rate=1e-12)
     assert pooled.trainable_parameters == 0
     assert pooled.details == started.details
-    torch.testing.assert_close(logits_of(task, started), logits, rtol=1e-4, atol=1e-4)
-
-
-def test_the_curve_is_that_of_the_tower_in_training(backbone: Backbone) -> None:
-    """The classifier after the last epoch equals the result; those after earlier epochs differ from it."""
-    seen: list[Tensor] = []
-    task = make_task(backbone)
-    _, logits = run("bolt", replace(task, after_epoch=lambda epoch, make: seen.append(logits_of(task, make()))))
-    assert len(seen) == 2
-    assert not torch.equal(seen[0], logits)
-    assert torch.equal(seen[1], logits)
+    torch.testing.assert_close(at_start, logits, rtol=1e-4, atol=1e-4)
 
 
 def test_the_best_epoch_is_by_the_mean_over_batches(monkeypatch: pytest.MonkeyPatch, backbone: Backbone) -> None:
     """Twelve images are batches of 8 and 4. Epoch 1 has the lowest mean loss over images, epoch 2 over batches."""
     extra = {0: (9.0, 9.0), 1: (1.0, 4.0), 2: (2.0, 2.6), 3: (9.0, 9.0)}  # for the full and the partial batch
-    calls, snapshots = count(), list[Tensor]()
+    calls = count()
 
     def made_up(logits: Tensor, labels: Tensor) -> Tensor:
         return cross_entropy(logits, labels) * 1e-3 + extra[next(calls) // 2][len(labels) == 4]
 
     monkeypatch.setattr(adaptation, "cross_entropy", made_up)
     task = make_task(backbone, protocol=STRICT.with_switches(epoch_selection="best_train_loss"))
-    watched = replace(task, after_epoch=lambda epoch, make: snapshots.append(logits_of(task, make())))
-    settings = METHODS["bolt"].configure({**QUICK, "epochs": 4, "learning_rate": 0.05})
-    logits = logits_of(task, METHODS["bolt"].adapt(watched, settings))
+    watched, snapshots = with_epochs(task, lambda adapted: logits_of(task, adapted))
+    _, logits = run("bolt", watched, epochs=4, learning_rate=0.05)
     torch.testing.assert_close(logits, snapshots[2], rtol=0, atol=1e-4)
     assert not torch.allclose(logits, snapshots[1], rtol=0, atol=1e-2)
-
-
-def test_bolt_without_sources_is_refused(backbone: Backbone) -> None:
-    with pytest.raises(ValueError, match="sources"):
-        run("bolt", replace(make_task(backbone), sources=None))
 
 
 @pytest.mark.parametrize("protocol", [STRICT, PUBLISHED], ids=lambda protocol: protocol.name)
@@ -119,20 +90,14 @@ def test_a_matrix_that_no_source_changed_stays_as_it_is(backbone: Backbone) -> N
     assert torch.equal(weights_of(adapted)[MLP], backbone.tower.state_dict_open_clip()[MLP])
 
 
-def test_a_zero_source_lowers_the_mean_and_adds_no_direction(backbone: Backbone) -> None:
-    with_zero, without = RandomSources(backbone, count=3), RandomSources(backbone, count=2)
-    with_zero.vectors["source_2"] = {name: 0 * tensor for name, tensor in with_zero.vectors["source_2"].items()}
-    three, two = (start_of(make_task(backbone, sources=sources)) for sources in (with_zero, without))
-    for name, pooled in two.items():
-        torch.testing.assert_close(three[name], pooled * 2 / 3)
-
-
-def test_a_duplicate_source_adds_no_direction(backbone: Backbone) -> None:
+@pytest.mark.parametrize(("factor", "shrunk"), [(0.0, 0.5), (1.0, 1.0)], ids=["zero", "copy"])
+def test_a_zero_source_lowers_the_mean_and_a_copy_keeps_it(factor: float, shrunk: float, backbone: Backbone) -> None:
+    """Neither adds a direction."""
     double, single = RandomSources(backbone, count=1), RandomSources(backbone, count=1)
-    double.vectors["again"] = double.vectors["source_0"]
-    twice, once = (start_of(make_task(backbone, sources=sources)) for sources in (double, single))
-    for name, pooled in once.items():
-        torch.testing.assert_close(twice[name], pooled)
+    double.vectors["again"] = {name: factor * tensor for name, tensor in double.vectors["source_0"].items()}
+    two, one = (start_of(make_task(backbone, sources=sources)) for sources in (double, single))
+    for name, pooled in one.items():
+        torch.testing.assert_close(two[name], pooled * shrunk)
 
 
 def test_one_source_starts_at_its_singular_values(backbone: Backbone) -> None:
@@ -150,43 +115,28 @@ def test_the_smallest_of_equally_good_scales_wins(backbone: Backbone) -> None:
 
 
 def test_a_single_scale_is_used_without_a_look_at_the_support(backbone: Backbone) -> None:
-    task = make_task(backbone)
-
-    def unseen(view: int, rows: Tensor) -> Tensor:
-        raise AssertionError("the support was looked at")
-
-    blind = replace(task, support=replace(task.support, pixels=unseen))
-    start = pooled_start(blind, PooledStartSettings(top_k=2, alphas=(4.0,)))
-    assert start.alpha == (4.0, "fixed")
+    task, looks = with_looks(make_task(backbone))
+    assert pooled_start(task, PooledStartSettings(top_k=2, alphas=(4.0,))).alpha == (4.0, "fixed")
+    assert not looks
 
 
 def test_the_scale_is_the_most_accurate_on_the_support(backbone: Backbone) -> None:
     task = make_task(backbone, sources=RandomSources(backbone, scale=0.1))
-    labels = task.support.labels_N
-    alphas = (1.0, 3.0, 10.0, 30.0)
     correct = []
-    for alpha in alphas:
-        adapted = METHODS["bolt_pooled"].adapt(task, PooledStartSettings(top_k=2, alphas=(alpha,)))
-        correct.append(int((logits_of(task, adapted).argmax(dim=-1) == labels).sum()))
+    for alpha in ALPHAS:
+        predicted = logits_of(task, adapt("bolt_pooled", task, top_k=2, alphas=(alpha,))).argmax(dim=-1)
+        correct.append(int((predicted == task.support.labels_N).sum()))
     assert len(set(correct)) > 1, "the example must tell the scales apart"
-    chosen = pooled_start(task, PooledStartSettings(top_k=2, alphas=alphas))
-    assert chosen.alpha == (alphas[correct.index(max(correct))], "support")
+    chosen = pooled_start(task, PooledStartSettings(top_k=2, alphas=ALPHAS))
+    assert chosen.alpha == (ALPHAS[correct.index(max(correct))], "support")
 
 
 @pytest.mark.parametrize(("alpha_views", "views"), [("plain", [0]), ("augmented", [1, 2, 3])])
 def test_the_sweep_scores_the_views_the_protocol_names(alpha_views: str, views: list[int], backbone: Backbone) -> None:
     """``augmented`` reads a new view for every candidate; ``plain`` reads the un-augmented view once for all."""
-    task = make_task(backbone, protocol=STRICT.with_switches(alpha_views=alpha_views))
-    seen: list[int] = []
-    pixels = task.support.pixels
-
-    def watched(view: int, rows: Tensor) -> Tensor:
-        seen.append(view)
-        return pixels(view, rows)
-
-    settings = PooledStartSettings(top_k=2, alphas=(1.0, 3.0, 5.0))
-    pooled_start(replace(task, support=replace(task.support, pixels=watched)), settings)
-    assert seen == views
+    task, looks = with_looks(make_task(backbone, protocol=STRICT.with_switches(alpha_views=alpha_views)))
+    pooled_start(task, PooledStartSettings(top_k=2, alphas=(1.0, 3.0, 5.0)))
+    assert [view for view, _ in looks] == views
 
 
 def test_the_former_name_of_mutual_information_is_refused_with_the_new_one() -> None:
@@ -195,54 +145,26 @@ def test_the_former_name_of_mutual_information_is_refused_with_the_new_one() -> 
     assert METHODS["bolt"].configure({}, track="tta").alpha_by == "mutual_information"
 
 
-def informative(task: Task, alphas: Sequence[float], rows: Tensor, pixels: Any) -> float:
-    """Return the scale with the highest mutual information, from all probabilities at once in float64."""
-    scores = []
-    for alpha in alphas:
-        adapted = METHODS["bolt_pooled"].adapt(task, PooledStartSettings(top_k=2, alphas=(alpha,)))
-        logits = adapted.classify(task.backbone.encode_images(pixels(0, rows), adapted.tower))
-        p = logits.double().softmax(dim=-1)
+@pytest.mark.parametrize("test_time", [False, True])
+def test_without_labels_the_scale_is_the_most_informative(test_time: bool, backbone: Backbone) -> None:
+    """The expected scale is from all probabilities at once, in float64."""
+    task, scores = make_task(backbone, sources=RandomSources(backbone, scale=0.1), unlabelled=test_time), []
+    for alpha in ALPHAS:
+        p = logits_of(task, adapt("bolt_pooled", task, top_k=2, alphas=(alpha,))).double().softmax(dim=-1)
         mean = p.mean(dim=0)
         scores.append(float((p * p.log()).sum(dim=1).mean() - (mean * mean.log()).sum()))
-    assert len({round(score, 3) for score in scores}) == len(alphas), "the example must tell the scales apart"
-    return alphas[scores.index(max(scores))]
-
-
-ALPHAS = (1.0, 3.0, 10.0, 30.0)
-
-
-def test_without_labels_the_scale_is_the_most_informative(backbone: Backbone) -> None:
-    labelled = make_task(backbone, sources=RandomSources(backbone, scale=0.1))
-    expected = informative(labelled, ALPHAS, torch.arange(12), labelled.support.pixels)
-    unlabelled_support = replace(labelled.support, labels_N=torch.zeros(12, dtype=torch.long))
-    start = pooled_start(
-        replace(labelled, support=unlabelled_support),
-        PooledStartSettings(top_k=2, alphas=ALPHAS, alpha_by="mutual_information"),
-    )
-    assert start.alpha == (expected, "mutual information")
-
-
-def test_at_test_time_the_scale_is_chosen_without_labels(backbone: Backbone) -> None:
-    task = make_task(backbone, sources=RandomSources(backbone, scale=0.1), unlabelled=True)
-    expected = informative(task, ALPHAS, torch.arange(30), task.unlabelled.pixels)
-    start = pooled_start(task, PooledStartSettings(top_k=2, alphas=ALPHAS))
-    assert start.alpha == (expected, "mutual information")
+    assert len({round(score, 3) for score in scores}) == len(ALPHAS), "the example must tell the scales apart"
+    if not test_time:
+        task = replace(task, support=replace(task.support, labels_N=torch.zeros(12, dtype=torch.long)))
+    start = pooled_start(task, PooledStartSettings(top_k=2, alphas=ALPHAS, alpha_by="mutual_information"))
+    assert start.alpha == (ALPHAS[scores.index(max(scores))], "mutual information")
 
 
 def test_the_choice_without_labels_looks_at_a_keyed_part(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bolt.methods.common.scale_selection._UNLABELLED", 7)
-    task = make_task(backbone, unlabelled=True)
-    assert task.unlabelled is not None
-    pixels, looks = task.unlabelled.pixels, []
-
-    def watched(view: int, rows: Tensor) -> Tensor:
-        looks.append((view, rows.tolist()))
-        return pixels(view, rows)
-
-    pooled_start(
-        replace(task, unlabelled=replace(task.unlabelled, pixels=watched)), PooledStartSettings(alphas=(1.0, 3.0))
-    )
-    assert looks == [(0, sorted(task.unlabelled.order("alpha", 0, 30)[:7].tolist()))], "made once for both"
+    task, looks = with_looks(make_task(backbone, unlabelled=True))
+    pooled_start(task, PooledStartSettings(alphas=(1.0, 3.0)))
+    assert looks == [(0, sorted(task.test_images.order("alpha", 0, 30)[:7].tolist()))], "made once for both"
 
 
 def test_published_at_test_time_asks_the_oracle(backbone: Backbone) -> None:
@@ -268,29 +190,17 @@ def test_at_test_time_the_start_chooses_trusted_images(backbone: Backbone, monke
         given.append(more["start"])
 
     monkeypatch.setattr("bolt.methods.bolt.train", watched)
-    settings = METHODS["bolt"].configure({"top_k": 2, "alphas": (3.0,)}, "tta")
-    adapted = METHODS["bolt"].adapt(make_task(backbone, unlabelled=True), settings)
-    METHODS["bolt"].adapt(make_task(backbone), settings)
+    adapted = adapt("bolt", make_task(backbone, unlabelled=True), top_k=2, alphas=(3.0,))
+    adapt("bolt", make_task(backbone), top_k=2, alphas=(3.0,))
     assert torch.equal(given[0].state_dict_open_clip()[MLP], weights_of(adapted)[MLP])
     assert given[1] is None
+    settings = METHODS["bolt"].configure({}, "tta")
     assert (settings.epochs, settings.batch_size) == (1, 32)
 
 
-def trained(task: Task) -> dict[str, Tensor]:
-    adapted, _ = run("bolt", task)
-    return {key: value for key, value in adapted.coefficients.items() if key.startswith("trained/")}
-
-
-def test_the_schedule_offset_reaches_the_training(backbone: Backbone) -> None:
-    before = trained(make_task(backbone))
-    after = trained(make_task(backbone, protocol=STRICT.with_switches(schedule_offset=True)))
-    assert any(not torch.equal(before[key], after[key]) for key in before)
-
-
 def test_coefficients_that_could_never_move_are_refused(backbone: Backbone) -> None:
-    settings = METHODS["bolt"].configure({**QUICK, "alphas": [0.0], "sign": "relu"})
     with pytest.raises(ValueError, match="alphas"):
-        METHODS["bolt"].adapt(make_task(backbone), settings)
+        run("bolt", make_task(backbone), alphas=[0.0], sign="relu")
 
 
 class Signed(RandomSources):
@@ -305,8 +215,8 @@ class Signed(RandomSources):
 @pytest.mark.parametrize("by", ["protocol", "setting"])
 def test_the_published_sign_rule_ignores_and_never_moves_negative_entries(by: str, backbone: Backbone) -> None:
     relu = STRICT.with_switches(sigma_sign="relu") if by == "protocol" else STRICT
-    settings = METHODS["bolt"].configure({**QUICK, "sign": "relu" if by == "setting" else "free"})
-    adapted = METHODS["bolt"].adapt(make_task(backbone, protocol=relu, sources=Signed(backbone)), settings)
+    task = make_task(backbone, protocol=relu, sources=Signed(backbone))
+    adapted, _ = run("bolt", task, sign="relu" if by == "setting" else "free")
     free, _ = run("bolt", make_task(backbone, sources=Signed(backbone)))
     for key, end in adapted.coefficients.items():
         if key.startswith("trained/"):
@@ -388,11 +298,9 @@ def test_only_the_named_kinds_of_matrices_get_a_basis(kind: str, part: str, back
 
 def test_averaged_tensors_move_by_the_mean_task_vector(backbone: Backbone) -> None:
     sources = RandomSources(backbone)
-    settings = METHODS["bolt_pooled"].configure(
-        {"top_k": 2, "alphas": (3.0,), "other_tensors": "averaged", "matrices": ("mlp_in",)}
-    )
-    after = weights_of(METHODS["bolt_pooled"].adapt(make_task(backbone, sources=sources), settings))
-    matrices = matrices_of(backbone)
+    settings = {"top_k": 2, "alphas": (3.0,), "other_tensors": "averaged", "matrices": ("mlp_in",)}
+    after = weights_of(adapt("bolt_pooled", make_task(backbone, sources=sources), **settings))
+    matrices = matrix_names(backbone.tower.state_dict_open_clip())
     for name, before in backbone.tower.state_dict_open_clip().items():
         if name not in matrices:
             torch.testing.assert_close(after[name], before + sources.mean_task_vector(name))

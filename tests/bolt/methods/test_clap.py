@@ -1,7 +1,6 @@
 """CLAP and ZS-LP against numbers of the official code (jusiro/CLAP dbdf409, Dassl.pytorch c61a1b5)."""
 
-from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from bolt.clip.backbone import Backbone
 from bolt.methods.clap import ClapSettings, adapt, class_weights, train_prototypes
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Task
+from tests.helpers.adapting import classifier, with_curve
 from tests.helpers.frozen_tasks import frozen_task
 from tests.helpers.waves import plane_wave, unit
 
@@ -59,12 +59,10 @@ def test_training_follows_the_official_code(
     logits: list[float],
     task: Task,
 ) -> None:
-    seen: list[float] = []
-    watched = replace(task, report=lambda epoch, row: seen.append(row["train_loss"]))
-    adapted = train_prototypes(watched, ClapSettings(constraint=constraint, views=3), TEXT)
+    task, seen = with_curve(task)
+    adapted = train_prototypes(task, ClapSettings(constraint=constraint, views=3), TEXT)
     assert [seen[step] for step in STEPS] == pytest.approx(losses, rel=1e-3)
-    classify = adapted.classify
-    assert isinstance(classify, LinearClassifier)
+    classify = classifier(adapted, LinearClassifier)
     torch.testing.assert_close(classify.weight_CD[0], F.normalize(torch.tensor(prototype), dim=0), rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(classify(QUERIES)[0], torch.tensor(logits), rtol=1e-4, atol=5e-3)
 
@@ -82,18 +80,17 @@ def test_an_absent_class_has_the_mean_weight_of_the_others(backbone: Backbone) -
 
 
 @pytest.mark.parametrize(("images", "rows"), [(6, 18), (300, 256), (600, 512)])
-def test_an_epoch_has_as_many_batches_as_the_support(images: int, rows: int, backbone: Backbone) -> None:
+def test_an_epoch_has_as_many_batches_as_the_support(
+    images: int, rows: int, backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An epoch has one step of up to 256 rows below 512 images, else a step per full 256 images."""
     features = torch.randn(images, 8, generator=torch.Generator().manual_seed(0))
-    labels = torch.arange(images) % 3
     seen: list[int] = []
-    task = frozen_task(backbone, lambda view: features, labels, unit(EMBEDDINGS))
-    from bolt.methods import clap
+    task = frozen_task(backbone, lambda view: features, torch.arange(images) % 3, unit(EMBEDDINGS))
 
-    def counted(task: object, parameters: object, loss: object, order: object, *rest: object, **how: object) -> None:
-        seen.append(len(order(0)))  # type: ignore[operator]
+    def counted(task: Task, parameters: Any, loss: Any, order: Any, *rest: Any, **how: Any) -> None:
+        seen.append(len(order(0)))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clap, "fit_task", counted)
-        clap.adapt(task, ClapSettings(views=3))
+    monkeypatch.setattr("bolt.methods.clap.fit_task", counted)
+    adapt(task, ClapSettings(views=3))
     assert seen == [rows]

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from bolt.clip.backbone import Backbone
 from bolt.methods.clip_adapter import ClipAdapterSettings, train_adapter
 from bolt.task.classifiers import AdapterClassifier
-from bolt.task.task import Adapted
+from tests.helpers.adapting import classifier, with_curve, with_epochs
 from tests.helpers.frozen_tasks import frozen_task
 from tests.helpers.waves import plane_wave, unit
 
@@ -25,11 +25,6 @@ def close(value: Tensor, expected: list[float], rtol: float = 1e-4) -> None:
     torch.testing.assert_close(value, torch.tensor(expected), rtol=rtol, atol=1e-5)
 
 
-def classifier(adapted: Adapted) -> AdapterClassifier:
-    assert isinstance(adapted.classify, AdapterClassifier)
-    return adapted.classify
-
-
 def test_the_untrained_adapter_gives_the_official_logits() -> None:
     untrained = AdapterClassifier(unit(TEXT), 100.0, DOWN, UP, 0.2)
     close(untrained.adapter(QUERIES)[0], [0.589725, 0.660465, 0, 0, 0, 0.688152, 0.552786, 0])
@@ -38,19 +33,13 @@ def test_the_untrained_adapter_gives_the_official_logits() -> None:
 
 
 def test_training_follows_the_official_code(backbone: Backbone) -> None:
-    losses: list[float] = []
-    kept: list[Adapted] = []
-    task = frozen_task(backbone, lambda view: SUPPORT, LABELS, unit(TEXT))
-    task = replace(
-        task,
-        report=lambda epoch, row: losses.append(row["train_loss"]),
-        after_epoch=lambda epoch, make: kept.append(make()),
-    )
+    task, losses = with_curve(frozen_task(backbone, lambda view: SUPPORT, LABELS, unit(TEXT)))
+    task, kept = with_epochs(task, lambda adapted: classifier(adapted, AdapterClassifier))
     train_adapter(task, ClipAdapterSettings(), DOWN, UP)
     assert [losses[step] for step in (0, 1, 2, 3, 10, 39)] == pytest.approx(
         [0.956590, 0.956584, 0.953586, 0.949352, 0.898189, 0.664710], rel=1e-4
     )
-    after_40 = classifier(kept[39])
+    after_40 = kept[39]
     close(after_40.down_HD[0], [0.123345, 0.260153, 0.356585, 0.386790, 0.313425, 0.139704, -0.073391, -0.252589])
     close(after_40.up_DH[0], [0.231832, 0.371134])
     close(after_40.adapter(QUERIES)[0], [0.383038, 0.810333, 0, 0, 0, 0.143061, 0.201720, 0])

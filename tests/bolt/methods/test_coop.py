@@ -17,6 +17,7 @@ from bolt.task.classifiers import CosineClassifier, NoNewClasses
 from bolt.task.task import ClassText
 from bolt.training.loop import PlainRecipe, fit
 from bolt.training.objectives import cross_entropy
+from tests.helpers.adapting import classifier, with_curve
 from tests.helpers.towers import make_task
 from tests.helpers.waves import wave
 
@@ -105,15 +106,11 @@ def test_more_images_train_longer(shots: int, epochs: int) -> None:
 
 @pytest.mark.parametrize(("changes", "count"), [({}, 2 * 16), ({"class_specific": True}, 3 * 2 * 16)])
 def test_it_trains_the_context_alone(changes: dict[str, Any], count: int, backbone: Backbone) -> None:
-    losses: list[float] = []
-    task = make_task(backbone, report=lambda epoch, row: losses.append(row["train_loss"]))
-    text_before = [tensor.clone() for tensor in backbone.text_tower.parameters()]
-    settings = CoOpSettings(context_tokens=2, epochs=40, learning_rate=0.02, **changes)
-    adapted = adapt(task, settings)
+    task, losses = with_curve(make_task(backbone))
+    adapted = adapt(task, CoOpSettings(context_tokens=2, epochs=40, learning_rate=0.02, **changes))
     assert adapted.trainable_parameters == count
     assert adapted.tower is None
     assert losses[-1] < losses[0] - 0.01
-    assert all(torch.equal(a, b) for a, b in zip(text_before, backbone.text_tower.parameters(), strict=True))
 
 
 def test_the_context_is_keyed_by_the_seed_and_starts_at_words_if_asked(backbone: Backbone) -> None:
@@ -128,31 +125,36 @@ def test_the_context_is_keyed_by_the_seed_and_starts_at_words_if_asked(backbone:
 
 def test_new_classes_are_named_with_the_learned_context(backbone: Backbone) -> None:
     task = make_task(backbone)
-    adapted = adapt(task, CoOpSettings(context_tokens=2, epochs=5))
+    adapted, specific = (
+        adapt(task, CoOpSettings(context_tokens=2, epochs=2, class_specific=specific)) for specific in (False, True)
+    )
     assert adapted.embed_classes is not None
-    assert isinstance(adapted.classify, CosineClassifier)
-    torch.testing.assert_close(adapted.embed_classes(task.class_text.class_names), adapted.classify.head_CD)
-    assert adapted.embed_classes(["new"]).shape == (1, 16)
-    specific = adapt(task, CoOpSettings(context_tokens=2, epochs=1, class_specific=True))
     assert specific.embed_classes is not None
+    names, head_CD = task.class_text.class_names, classifier(adapted, CosineClassifier).head_CD
+    torch.testing.assert_close(adapted.embed_classes(names), head_CD)
+    assert adapted.embed_classes(["new"]).shape == (1, 16)
     with pytest.raises(NoNewClasses):
         specific.embed_classes(["new"])
 
 
-def test_a_prompt_that_is_too_long_names_its_class(backbone: Backbone) -> None:
-    task = replace(make_task(backbone), text=ClassText(("a", "b", "longest"), ("{}",)))
-    with pytest.raises(ValueError, match=r"'longest' has 19 tokens with 10 .* takes 16"):
-        adapt(task, CoOpSettings(context_tokens=10))
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (ClassText(("a", "b", "longest"), ("{}",)), r"'longest' has 19 tokens with 10 .* takes 16"),
+        (None, "class names"),
+    ],
+)
+def test_no_class_names_and_too_long_ones_are_refused(text: ClassText | None, says: str, backbone: Backbone) -> None:
+    with pytest.raises(ValueError, match=says):
+        adapt(replace(make_task(backbone), text=text), CoOpSettings(context_tokens=10))
 
 
 def test_one_class_changes_by_the_weight_decay_only(backbone: Backbone) -> None:
     task = make_task(backbone, classes=1)
     start = initial_context(task, CoOpSettings(context_tokens=2))
-    shrunk = start * (1 - 1e-5 * 5e-4)
     adapted = adapt(task, CoOpSettings(context_tokens=2, epochs=1))
-    assert isinstance(adapted.classify, CosineClassifier)
-    expected = LearnedPrompts(backbone, task.class_text.class_names, 2).encode(shrunk)
-    torch.testing.assert_close(adapted.classify.head_CD, expected)
+    expected = LearnedPrompts(backbone, task.class_text.class_names, 2).encode(start * (1 - 1e-5 * 5e-4))
+    torch.testing.assert_close(classifier(adapted, CosineClassifier).head_CD, expected)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
@@ -163,11 +165,6 @@ def test_features_that_are_not_numbers_are_refused(value: float, backbone: Backb
     spoiled = replace(task, support=replace(task.support, features=lambda view: features_ND))
     with pytest.raises(ValueError, match=r"features of view \d are NaN or infinite"):
         adapt(spoiled, CoOpSettings(context_tokens=2, epochs=1))
-
-
-def test_a_task_without_class_names_is_refused(backbone: Backbone) -> None:
-    with pytest.raises(ValueError, match="class names"):
-        adapt(replace(make_task(backbone), text=None), CoOpSettings())
 
 
 @pytest.mark.parametrize(

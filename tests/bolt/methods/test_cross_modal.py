@@ -1,7 +1,6 @@
 """The cross-modal probe against numbers of the official code (linzhiqiu/cross_modal_adaptation ac9077e)."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import cycle, islice
 
 import pytest
@@ -12,7 +11,7 @@ from torch.nn import functional as F
 from bolt.clip.backbone import Backbone
 from bolt.methods.cross_modal import CrossModalSettings, adapt, batches, iterations_of, train_head, warmup_schedule
 from bolt.task.classifiers import LinearClassifier
-from bolt.task.task import Adapted
+from tests.helpers.adapting import classifier, with_curve, with_epochs
 from tests.helpers.frozen_tasks import clip_like, frozen_task
 from tests.helpers.waves import plane_wave, unit
 
@@ -38,14 +37,8 @@ def test_training_follows_the_official_code(backbone: Backbone) -> None:
         pairs = zip(cycle(torch.arange(12).split(4)), cycle((12 + torch.arange(8)).split(4)), strict=False)
         return (torch.cat(pair) for pair in pairs)
 
-    losses: list[float] = []
-    epochs: list[Adapted] = []
-    task = frozen_task(backbone, lambda view: images, labels, start)
-    task = replace(
-        task,
-        report=lambda epoch, row: losses.append(row["train_loss"]),
-        after_epoch=lambda epoch, make: epochs.append(make()),
-    )
+    task, losses = with_curve(frozen_task(backbone, lambda view: images, labels, start))
+    task, epochs = with_epochs(task, lambda adapted: classifier(adapted, LinearClassifier))
     task.backbone.logit_scale = 99.99996
     # A prime number of iterations makes every step an epoch. The rate falls little in 120 of 12,800 iterations.
     settings = CrossModalSettings(iterations=12_799, wise_ft=1.0)
@@ -65,8 +58,7 @@ def test_training_follows_the_official_code(backbone: Backbone) -> None:
     assert [losses[step] for step in (0, 1, 2, 49, 100, 119)] == pytest.approx(
         [14.57596, 12.79549, 11.76363, 10.75166, 6.727538, 5.789499], rel=1e-4
     )
-    last = epochs[119].classify
-    assert isinstance(last, LinearClassifier)
+    last = epochs[119]
     expected = torch.tensor([0.549450, 0.538987, 0.261344, -0.005259, -0.082298, 0.036533, 0.303011, 0.511200])
     torch.testing.assert_close(last.weight_CD[0], expected, rtol=1e-4, atol=1e-5)
     queries = (plane_wave(4, 8, 0.37, 1.9, 0.1) + 0.8).float()
@@ -80,9 +72,10 @@ def test_training_follows_the_official_code(backbone: Backbone) -> None:
 
 def test_the_result_is_the_mean_of_trained_weights_and_text_head(backbone: Backbone) -> None:
     task = clip_like(backbone, shots=2).task
-    trained, mixed = (adapt(task, CrossModalSettings(iterations=50, wise_ft=share)).classify for share in (1.0, 0.5))
-    assert isinstance(trained, LinearClassifier)
-    assert isinstance(mixed, LinearClassifier)
+    trained, mixed = (
+        classifier(adapt(task, CrossModalSettings(iterations=50, wise_ft=share)), LinearClassifier)
+        for share in (1.0, 0.5)
+    )
     torch.testing.assert_close(mixed.weight_CD, (trained.weight_CD + task.head_CD) / 2)
 
 

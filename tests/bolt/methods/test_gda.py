@@ -92,10 +92,7 @@ def test_an_image_outside_the_precision_chooses_a_smaller_alpha(backbone: Backbo
 
 
 def test_alpha_is_chosen_on_the_support_and_named(backbone: Backbone) -> None:
-    many = adapt(clip_like(backbone, shots=4).task, GdaSettings())
-    one = adapt(clip_like(backbone, shots=1).task, GdaSettings())
-    assert many.details["search"] == "leave one out"
-    assert "one image" in str(one.details["search"])
+    assert adapt(clip_like(backbone, shots=4).task, GdaSettings()).details["search"] == "leave one out"
 
 
 def test_with_one_image_the_gaussian_has_a_share_of_the_texts_spread(backbone: Backbone) -> None:

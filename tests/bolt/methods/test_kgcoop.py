@@ -12,6 +12,7 @@ from bolt.methods.kgcoop import KgCoOpSettings, adapt
 from bolt.task.classifiers import CosineClassifier
 from bolt.task.task import ClassText, Task
 from tests.bolt.methods.third_vectors import NAMES, close, small_backbone, vector
+from tests.helpers.adapting import classifier, with_curve
 from tests.helpers.frozen_tasks import frozen_task
 
 SETTINGS = KgCoOpSettings(epochs=6, batch_size=24, learning_rate=0.05)
@@ -29,22 +30,10 @@ def official(backbone: Backbone) -> Task:
 
 
 def test_the_training_follows_the_official_code(backbone: Backbone) -> None:
-    losses: list[float] = []
-    task = replace(official(backbone), report=lambda epoch, row: losses.append(row["train_loss"]))
+    task, losses = with_curve(official(backbone))
     close(initial_context(task, SETTINGS), "kgcoop/context_start")
-    adapted = adapt(task, SETTINGS)
+    head = classifier(adapt(task, SETTINGS), CosineClassifier)
     assert losses == pytest.approx(vector("kgcoop/losses").tolist(), rel=1e-5)
-    head = adapted.classify
-    assert isinstance(head, CosineClassifier)
     close(head.head_CD, "kgcoop/text_after")
     distance = 1 - F.cosine_similarity(head.head_CD, vector("kgcoop/teacher"), dim=-1).mean()
     assert float(distance) == pytest.approx(float(vector("kgcoop/score_after")), rel=1e-5)
-
-
-def test_the_penalty_holds_the_prompts_near_the_teacher(backbone: Backbone) -> None:
-    task, distances = official(backbone), []
-    for weight in (0.0, 8.0):
-        head = adapt(task, replace(SETTINGS, epochs=40, learning_rate=2e-3, distance_weight=weight)).classify
-        assert isinstance(head, CosineClassifier)
-        distances.append(float(1 - F.cosine_similarity(head.head_CD, task.head_CD, dim=-1).mean()))
-    assert distances[0] > distances[1]

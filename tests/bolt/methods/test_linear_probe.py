@@ -12,6 +12,7 @@ from bolt.methods import METHODS
 from bolt.methods.linear_probe import LinearProbeSettings, adapt
 from bolt.protocol import PUBLISHED, STRICT
 from bolt.task.task import Adapted, cosine_classifier
+from tests.helpers.adapting import with_curve
 from tests.helpers.frozen_tasks import WIDTH, Problem, clip_like
 
 AS_PUBLISHED = STRICT.with_switches(linear_probe="as_published")
@@ -35,9 +36,8 @@ def test_the_sound_probe_moves_and_the_published_one_hardly_does(backbone: Backb
 
 
 def test_as_published_halves_the_rate_after_every_epoch_without_a_warm_up(backbone: Backbone) -> None:
-    rates: list[float] = []
-    task = clip_like(backbone, shots=4, protocol=AS_PUBLISHED).task
-    adapt(replace(task, report=lambda epoch, row: rates.append(row["learning_rate"])), LinearProbeSettings(epochs=4))
+    task, rates = with_curve(clip_like(backbone, shots=4, protocol=AS_PUBLISHED).task, "learning_rate")
+    adapt(task, LinearProbeSettings(epochs=4))
     assert rates == pytest.approx([1e-3, 5e-4, 2.5e-4, 1.25e-4])
 
 

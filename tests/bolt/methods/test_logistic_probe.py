@@ -62,14 +62,12 @@ def test_cross_validation_never_scores_an_image_it_was_fitted_on() -> None:
 
 
 @pytest.mark.slow
-def test_more_shots_are_worth_more_and_one_shot_says_its_c_is_fixed(backbone: Backbone) -> None:
+def test_more_shots_are_worth_more(backbone: Backbone) -> None:
     problems = {shots: clip_like(backbone, shots=shots) for shots in (1, 4, 16)}
     adapted = {shots: adapt(problem.task, LogisticProbeSettings()) for shots, problem in problems.items()}
     scores = [problems[shots].accuracy(adapted[shots]) for shots in problems]
     assert scores[0] + 10 < scores[1] < scores[2] - 10
     assert scores[0] < problems[1].zero_shot()
-    assert adapted[1].details["c"] == 10.0
-    assert "one image" in str(adapted[1].details["search"])
     assert adapted[4].details["search"] == "cross-validation, 4 folds"
 
 

@@ -11,7 +11,6 @@ from bolt.clip.backbone import Backbone
 from bolt.clip.tower import ImageTower, SelfAttention
 from bolt.clip.tower_shape import TowerShape
 from bolt.methods import METHODS
-from bolt.methods.base import Method
 from bolt.methods.common.adapters import (
     SplitProjection,
     adapted_blocks,
@@ -23,9 +22,9 @@ from bolt.methods.common.adapters import (
 )
 from bolt.methods.lora import LoraSettings, published_settings, trainable_adapters
 from bolt.protocol import PUBLISHED, STRICT
-from bolt.task.task import Adapted
 from bolt.training.loop import Diverged
 from bolt.training.trainable import Trainable
+from tests.helpers.adapting import adapt, with_curve
 from tests.helpers.towers import VIT_B32, VIT_L14, make_task, moved_tensors, random_backbone, weights_of
 from tests.helpers.waves import plane_wave
 
@@ -68,22 +67,16 @@ def wave_attention() -> SelfAttention:
     return attention.requires_grad_(False)
 
 
-def test_the_split_projection_is_the_fused_one_on_the_same_memory() -> None:
-    fused = wave_attention().qkv
-    split = SplitProjection(fused)
-    x = wave(5, 8, 0.9, 0.35, 0.25)
-    torch.testing.assert_close(split(x), fused(x), rtol=1e-6, atol=1e-7)
-    assert split.q.weight.data_ptr() == fused.weight.data_ptr()
-    assert torch.equal(merged_weight(split), fused.weight)
-
-
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_attention_with_split_projections_is_unchanged(outputs: int) -> None:
+def test_attention_with_split_projections_is_unchanged_on_the_same_memory(outputs: int) -> None:
     attention = wave_attention()
     x_BTW = wave(6, 8, 0.9, 0.35, 0.25).view(2, 3, 8)
-    expected = attention(x_BTW, nn.Identity(), outputs)
-    attention.qkv = SplitProjection(attention.qkv)  # type: ignore[assignment]
+    expected, fused = attention(x_BTW, nn.Identity(), outputs), attention.qkv
+    split = SplitProjection(fused)
+    attention.qkv = split  # type: ignore[assignment]
     torch.testing.assert_close(attention(x_BTW, nn.Identity(), outputs), expected, rtol=1e-6, atol=1e-7)
+    assert split.q.weight.data_ptr() == fused.weight.data_ptr()
+    assert torch.equal(merged_weight(split), fused.weight)
 
 
 @torch.no_grad()
@@ -177,23 +170,15 @@ def test_dropout_is_keyed_by_the_step(dora: bool, backbone: Backbone) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [LORA, DORA], ids=lambda method: method.name)
-def test_training_with_dropout_repeats_and_learns(method: Method, backbone: Backbone) -> None:
-    curves: list[list[float]] = []
-
-    def run() -> Adapted:
-        curves.append([])
-        task = make_task(backbone, report=lambda epoch, metrics: curves[-1].append(metrics["train_loss"]))
-        changes = {"preset": "clip_lora", "epochs": 12, "batch_size": 6, "learning_rate": 1e-2}
-        return method.adapt(task, method.configure(changes))
-
-    one, other = run(), run()
-    assert curves[0] == curves[1]
-    assert curves[0][-1] < 0.8 * curves[0][0]
-    left, right = weights_of(one), weights_of(other)
-    assert all(torch.equal(left[name], right[name]) for name in left)
-    assert type(one.tower.get_submodule("blocks.0.attn.qkv")) is nn.Linear
-    assert not any(tensor.requires_grad for tensor in one.tower.parameters())
+@pytest.mark.parametrize("name", ["lora", "dora"])
+def test_training_with_dropout_repeats_and_learns(name: str, backbone: Backbone) -> None:
+    changes = {"preset": "clip_lora", "epochs": 12, "batch_size": 6, "learning_rate": 1e-2}
+    (one, curve), (other, again) = (with_curve(make_task(backbone)) for _ in range(2))
+    left, right = (adapt(name, task, **changes) for task in (one, other))
+    assert curve == again
+    assert curve[-1] < 0.8 * curve[0]
+    assert all(torch.equal(tensor, weights_of(right)[key]) for key, tensor in weights_of(left).items())
+    assert type(left.tower.get_submodule("blocks.0.attn.qkv")) is nn.Linear
 
 
 @EITHER
@@ -214,20 +199,15 @@ def test_a_rate_far_too_high_is_reported_as_divergence(backbone: Backbone) -> No
 
 
 @pytest.mark.parametrize(
-    ("shape", "clip_lora", "bolt", "matched", "matched_dora"),
-    [(VIT_B16, 110_592, 9_408, 9_216, 9_216), (VIT_L14, 294_912, 18_624, 18_432, 18_432)],
+    ("shape", "clip_lora", "bolt", "matched"),
+    [(VIT_B16, 110_592, 9_408, 9_216), (VIT_L14, 294_912, 18_624, 18_432)],
     ids=["vit_b", "vit_l"],
 )
-def test_presets_train_what_they_say(
-    shape: TowerShape, clip_lora: int, bolt: int, matched: int, matched_dora: int
-) -> None:
+def test_presets_train_what_they_say(shape: TowerShape, clip_lora: int, bolt: int, matched: int) -> None:
     with torch.device("meta"):
         assert bolt_coefficient_count(ImageTower(shape), 16) == bolt
-    for expected, preset, dora in (
-        (clip_lora, "clip_lora", False),
-        (matched, "matched", False),
-        (matched_dora, "matched", True),
-    ):
+    presets = ((clip_lora, "clip_lora", False), (matched, "matched", False), (matched, "matched", True))
+    for expected, preset, dora in presets:
         settings = LORA.configure({"preset": preset})
         with torch.device("meta"):
             tower, plain = (ImageTower(shape).requires_grad_(False) for _ in range(2))
@@ -236,33 +216,18 @@ def test_presets_train_what_they_say(
         assert adapted_blocks(plain, settings, dora) * parameters_per_block(plain, settings, dora) == expected
 
 
-@pytest.mark.parametrize("method", [LORA, DORA], ids=lambda method: method.name)
-def test_the_count_is_what_was_trained(method: Method, backbone: Backbone) -> None:
-    tower, dora = backbone.tower, method is DORA
-    choices: list[dict[str, Any]] = [
-        {"rank": 3},
-        {"targets": ["q", "c_proj"], "last_blocks": 1},
-        {"preset": "matched"},
-    ]
-    for changes in choices:
-        settings = method.configure({**changes, "epochs": 1})
-        adapted = method.adapt(make_task(backbone), settings)
-        numbers = adapted_blocks(tower, settings, dora) * parameters_per_block(tower, settings, dora)
-        assert adapted.trainable_parameters == numbers
+@pytest.mark.parametrize(
+    "changes", [{"rank": 3}, {"targets": ["q", "c_proj"], "last_blocks": 1}, {"preset": "matched"}], ids=str
+)
+@EITHER
+def test_the_count_is_what_was_trained(dora: bool, changes: dict[str, Any], backbone: Backbone) -> None:
+    method, tower = METHODS["dora" if dora else "lora"], backbone.tower
+    settings = method.configure({**changes, "epochs": 1})
+    numbers = adapted_blocks(tower, settings, dora) * parameters_per_block(tower, settings, dora)
+    assert method.adapt(make_task(backbone), settings).trainable_parameters == numbers
 
 
-def test_settings_are_checked(backbone: Backbone) -> None:
-    refused: list[dict[str, Any]] = [
-        {"rank": 0},
-        {"dropout": 1.0},
-        {"targets": []},
-        {"targets": ["q", "q"]},
-        {"targets": ["attn"]},
-        {"last_blocks": 2, "match_sources": 16},
-    ]
-    for wrong in refused:
-        with pytest.raises(ValueError, match=r"rank|dropout|targets|last_blocks"):
-            LORA.configure(wrong)
+def test_what_the_tower_is_too_small_for_is_refused(backbone: Backbone) -> None:
     with pytest.raises(ValueError, match="tower has 2 blocks"):
         trainable_adapters(make_task(backbone), LoraSettings(last_blocks=3))
     with pytest.raises(ValueError, match="lower rank"):
@@ -299,15 +264,14 @@ def test_as_published_trains_what_it_says(backbone: Backbone) -> None:
 )
 def test_as_published_unfreezes_as_much_as_the_authors_do(shape: TowerShape, millions: float) -> None:
     with torch.device("meta"):
-        tower = ImageTower(shape)
-    linear = (".out.weight", ".out.bias", "c_fc.weight", "c_fc.bias", "c_proj.weight", "c_proj.bias")
-    whole = sum(tensor.numel() for name, tensor in tower.named_parameters() if not name.endswith(linear))
+        state = ImageTower(shape).state_dict_open_clip()
+    linear = (*FROZEN, "c_fc.weight", "c_proj.weight")
+    whole = sum(tensor.numel() for name, tensor in state.items() if not name.endswith(linear))
     assert round(whole / 1e6, 1) == millions
 
 
 def test_as_published_starts_too_far_and_halves_its_rate(backbone: Backbone) -> None:
-    rates: list[float] = []
-    task = make_task(backbone, protocol=PUBLISHED, report=lambda epoch, row: rates.append(row["learning_rate"]))
+    task, rates = with_curve(make_task(backbone, protocol=PUBLISHED), "learning_rate")
     LORA.adapt(task, LoraSettings(epochs=3, learning_rate=1e-4))
     assert rates == [1e-4, 5e-5, 2.5e-5]
     model = trainable_adapters(task, published_settings(LoraSettings()), published=True)
@@ -322,11 +286,8 @@ def test_as_published_starts_too_far_and_halves_its_rate(backbone: Backbone) -> 
 
 def test_the_switch_is_loras_alone(backbone: Backbone) -> None:
     """The authors have no DoRA, so the switch does not change it."""
-    towers = [
-        DORA.adapt(make_task(backbone, protocol=STRICT.with_switches(lora=value)), LoraSettings(epochs=1)).tower
+    left, right = (
+        weights_of(DORA.adapt(make_task(backbone, protocol=STRICT.with_switches(lora=value)), LoraSettings(epochs=1)))
         for value in ("sound", "as_published")
-    ]
-    assert towers[0] is not None
-    assert towers[1] is not None
-    left, right = (tower.state_dict_open_clip() for tower in towers if tower is not None)
+    )
     assert all(torch.equal(left[name], right[name]) for name in left)

@@ -15,17 +15,11 @@ from bolt.methods.common.adapters import attach_to_tower
 from bolt.methods.lora import AdaptedText
 from bolt.protocol import PUBLISHED
 from bolt.task.classifiers import CosineClassifier
-from bolt.task.task import Task
+from tests.helpers.adapting import adapt, classifier, with_curve
 from tests.helpers.towers import make_task
 
 LORA = METHODS["lora"]
 QUICK: dict[str, Any] = {"preset": "clip_lora_both", "epochs": 3, "batch_size": 8}
-
-
-def classifier_of(task: Task, **changes: Any) -> CosineClassifier:
-    classify = LORA.adapt(task, LORA.configure({**QUICK, **changes})).classify
-    assert isinstance(classify, CosineClassifier)
-    return classify
 
 
 @pytest.mark.parametrize(
@@ -47,27 +41,26 @@ def test_the_untrained_head_is_the_first_prompt_of_the_frozen_tower(backbone: Ba
 
 
 @pytest.mark.parametrize("method", [LORA, METHODS["dora"]], ids=lambda method: method.name)
-def test_both_towers_are_trained_and_the_backbone_is_not(method: Method, backbone: Backbone) -> None:
-    losses: list[float] = []
-    task = make_task(backbone, report=lambda epoch, row: losses.append(row["train_loss"]))
-    before = [tensor.clone() for tensor in backbone.text_tower.parameters()]
+def test_both_towers_are_trained(method: Method, backbone: Backbone) -> None:
+    task, losses = with_curve(make_task(backbone))
     settings = method.configure({**QUICK, "epochs": 12, "learning_rate": 1e-2})
     adapted = method.adapt(task, settings)
+    assert losses[-1] < 0.8 * losses[0]
     image_only = method.adapt(task, replace(settings, towers="image", epochs=1))
-    assert losses[-2] < 0.8 * losses[0]
-    assert all(torch.equal(a, b) for a, b in zip(before, backbone.text_tower.parameters(), strict=True))
-    shape = backbone.text_tower.shape
+    shape, names = backbone.text_tower.shape, task.class_text.class_names
     per_matrix = 2 * 2 * shape.width + (shape.width if method.name == "dora" else 0)
     assert adapted.trainable_parameters - image_only.trainable_parameters == 3 * shape.layers * per_matrix
-    start = backbone.zero_shot_head(task.class_text.class_names, task.class_text.templates[:1])
-    assert isinstance(adapted.classify, CosineClassifier)
-    assert (adapted.classify.head_CD - start).abs().max() > 0.01
+    head_CD = classifier(adapted, CosineClassifier).head_CD
+    assert (head_CD - backbone.zero_shot_head(names, task.class_text.templates[:1])).abs().max() > 0.01
     assert adapted.embed_classes is not None
-    torch.testing.assert_close(adapted.embed_classes(task.class_text.class_names), adapted.classify.head_CD)
+    torch.testing.assert_close(adapted.embed_classes(names), head_CD)
 
 
 def test_text_dropout_is_keyed_and_absent_in_the_result(backbone: Backbone) -> None:
-    one, other = (classifier_of(make_task(backbone), learning_rate=1e-2).head_CD for _ in range(2))
+    one, other = (
+        classifier(adapt("lora", make_task(backbone), **QUICK, learning_rate=1e-2), CosineClassifier).head_CD
+        for _ in range(2)
+    )
     assert torch.equal(one, other)
     text = AdaptedText(make_task(backbone), LORA.configure({**QUICK, "dropout": 0.5}))
     for tensor in text.parameters:

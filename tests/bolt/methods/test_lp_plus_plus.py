@@ -15,6 +15,7 @@ from bolt.methods.lp_plus_plus import LpPlusPlusSettings, adapt, official_step, 
 from bolt.protocol import PUBLISHED, STRICT
 from bolt.task.classifiers import append_one
 from tests.bolt.methods.test_tip_adapter import HEAD, KEYS, LABELS
+from tests.helpers.adapting import with_curve
 from tests.helpers.frozen_tasks import clip_like
 
 AS_PUBLISHED = STRICT.with_switches(lp_plus_plus="as_published")
@@ -88,10 +89,8 @@ def test_the_safe_steps_invert_a_bound_on_the_curvature() -> None:
 
 @pytest.mark.parametrize("shots", [1, 4, 16])
 def test_without_momentum_no_step_raises_the_loss(shots: int, backbone: Backbone) -> None:
-    losses: list[float] = []
-    task = clip_like(backbone, shots=shots).task
-    watched = replace(task, report=lambda step, row: losses.append(row["train_loss"]))
-    adapt(watched, LpPlusPlusSettings(views=1, momentum=0.0, search="fixed"))
+    task, losses = with_curve(clip_like(backbone, shots=shots).task)
+    adapt(task, LpPlusPlusSettings(views=1, momentum=0.0, search="fixed"))
     assert len(losses) == 300
     assert all(after <= before * (1 + 1e-5) for before, after in pairwise(losses))
 
@@ -100,9 +99,8 @@ def test_without_momentum_no_step_raises_the_loss(shots: int, backbone: Backbone
 @pytest.mark.parametrize("shots", [1, 4, 16])
 @pytest.mark.parametrize("classes", [10, 40])
 def test_the_text_is_not_forgotten_at_any_number_of_shots(shots: int, classes: int, backbone: Backbone) -> None:
-    losses: list[float] = []
     problem = clip_like(backbone, shots=shots, classes=classes)
-    task = replace(problem.task, report=lambda step, row: losses.append(row["train_loss"]))
+    task, losses = with_curve(problem.task)
     assert problem.accuracy(adapt(task, LpPlusPlusSettings())) > problem.zero_shot() + 3
     assert losses[-1] < 0.5 * losses[0]
     assert max(losses[1:]) <= 1.5 * losses[0]
@@ -127,8 +125,7 @@ def test_the_random_bias_is_keyed_by_dataset_and_seed(backbone: Backbone) -> Non
 
 def test_as_published_forgets_the_text_at_one_shot(backbone: Backbone) -> None:
     problem = clip_like(backbone, shots=1, protocol=AS_PUBLISHED)
-    rates: list[float] = []
-    task = replace(problem.task, report=lambda epoch, row: rates.append(row["learning_rate"]))
+    task, rates = with_curve(problem.task, "learning_rate")
     adapted = adapt(task, LpPlusPlusSettings())
     assert len(rates) == 300
     assert 4 < rates[0] < 12
@@ -161,9 +158,3 @@ def test_the_authors_sweep_is_over_the_weight_decay(backbone: Backbone) -> None:
     problem = clip_like(backbone, shots=2, protocol=PUBLISHED)
     adapted = method.run(replace(problem.task, oracle=problem.accuracy), settings)
     assert "selected_weight_decay" in adapted.details
-
-
-def test_with_one_image_a_class_the_number_of_steps_is_fixed(backbone: Backbone) -> None:
-    details = adapt(clip_like(backbone, shots=1).task, LpPlusPlusSettings(one_shot_steps=7)).details
-    assert details["steps"] == 7
-    assert "one image" in str(details["search"])

@@ -1,7 +1,6 @@
 """LoRA-XS, SVF and VeRA: changed weight matrices, against the numbers of the official codes and peft."""
 
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -9,16 +8,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
-from bolt.clip.tower import ImageTower
-from bolt.methods import METHODS
-from bolt.methods.common.reparametrised import weight_matrices
-from bolt.methods.lora_xs import LoraXsSettings, SingularCore
-from bolt.methods.svf import ShiftedMatrix, SvfSettings
-from bolt.methods.vera import ScaledProjection, VeraSettings, random_projections, scaled_projection
-from tests.helpers.towers import VIT_B32, VIT_L14, make_task, moved_tensors
+from bolt.methods.lora_xs import SingularCore
+from bolt.methods.svf import ShiftedMatrix
+from bolt.methods.vera import ScaledProjection, random_projections, scaled_projection
+from tests.helpers.adapting import adapt
+from tests.helpers.towers import make_task, weights_of
 from tests.helpers.waves import INPUT, W1, W2, numbers, train_two_layers, two_layers, wave
 
-LORA_XS = METHODS["lora_xs"]
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-4)
 
 
@@ -50,40 +46,20 @@ def test_training_gives_lora_xs_numbers(steps: int, row: tuple[float, ...]) -> N
     close(first.change()[0].detach(), numbers(*row))
 
 
-@pytest.mark.parametrize(("shape", "matrices"), [(VIT_B32, 49), (VIT_L14, 97)], ids=["vit_b", "vit_l"])
-def test_it_changes_every_matrix_of_the_papers_towers(shape: Any, matrices: int) -> None:
-    with torch.device("meta"):
-        tower = ImageTower(shape)
-    assert len(weight_matrices(tower)) == matrices
-
-
-def test_counts_and_start_of_lora_xs(backbone: Backbone) -> None:
-    task = make_task(backbone)
-    still = LORA_XS.adapt(task, LoraXsSettings(epochs=1, learning_rate=1e-30, warmup_steps=0, rank=5))
-    assert not moved_tensors(backbone, still)
-    assert still.trainable_parameters == 9 * 5**2
-    moved = LORA_XS.adapt(task, LoraXsSettings(epochs=2, rank=3, matrices=("projection",)))
-    assert moved_tensors(backbone, moved) == {"proj"}
-    assert moved.trainable_parameters == 9
-
-
 def test_the_authors_start_is_random_small_and_keyed(backbone: Backbone) -> None:
-    frozen = backbone.tower.state_dict_open_clip()["proj"]
-    settings = LoraXsSettings(epochs=1, learning_rate=1e-30, warmup_steps=0, rank=4, init_std=1e-3)
-    towers = [LORA_XS.adapt(make_task(backbone, seed=seed), settings).tower for seed in (1, 1, 2)]
-    one, same, other = (tower.state_dict_open_clip()["proj"] for tower in towers if tower is not None)
+    start = {"epochs": 1, "learning_rate": 1e-30, "warmup_steps": 0, "rank": 4, "init_std": 1e-3}
+    one, same, other = (
+        weights_of(adapt("lora_xs", make_task(backbone, seed=seed), **start))["proj"] for seed in (1, 1, 2)
+    )
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
-    assert 0 < (one - frozen).abs().max() < 1e-2
+    assert 0 < (one - backbone.tower.state_dict_open_clip()["proj"]).abs().max() < 1e-2
 
 
 def test_a_rank_above_the_matrix_or_its_own_rank_is_cut_down() -> None:
     assert SingularCore.of(W1, 100, 100).r.shape == (4, 4)
     assert SingularCore.of(W1[:, :1] @ W1[:1], 3, 3).r.shape == (1, 1)
     assert SingularCore.of(torch.zeros(3, 4), 2, 2).change().shape == (3, 4)
-
-
-SVF = METHODS["svf"]
 
 
 def two_matrices(scale: float = 1.0) -> list[ShiftedMatrix]:
@@ -145,28 +121,6 @@ def test_free_singular_values_give_svfs_numbers() -> None:
     close((second.s + second.delta).detach(), numbers(1.874763, 1.459490, 0.641577, 0.519692))
 
 
-@pytest.mark.parametrize(("shape", "count"), [(VIT_B32, 37_376), (VIT_L14, 99_072)], ids=["vit_b", "vit_l"])
-def test_it_trains_one_number_per_singular_value(shape: Any, count: int) -> None:
-    with torch.device("meta"):
-        tower = ImageTower(shape)
-    assert sum(min(weight.shape) for weight in weight_matrices(tower).values()) == count
-
-
-def test_training_starts_at_the_frozen_tower_and_changes_the_chosen_matrices(backbone: Backbone) -> None:
-    task = make_task(backbone)
-    still = SVF.adapt(task, SvfSettings(epochs=1, learning_rate=1e-30, warmup_steps=0))
-    moved = SVF.adapt(task, SvfSettings(epochs=3, matrices=("projection", "mlp_in")))
-    assert not moved_tensors(backbone, still)
-    assert moved_tensors(backbone, moved) == {
-        "proj",
-        *(f"transformer.resblocks.{index}.mlp.c_fc.weight" for index in range(2)),
-    }
-    assert moved.trainable_parameters == 16 + 2 * 32
-
-
-VERA = METHODS["vera"]
-
-
 def two_projections() -> list[ScaledProjection]:
     """Return the changes of both matrices of the small network at r = 3, with given random matrices."""
     a, b = 0.6 * wave(3, 5, 1.3, 0.7, 0.2), 0.6 * wave(6, 3, 0.8, 1.5, 0.4)
@@ -198,24 +152,3 @@ def test_training_gives_pefts_numbers() -> None:
     assert [losses[step - 1] for step in (1, 10, 100)] == pytest.approx([1.677363, 1.651640, 0.422451], abs=1e-4)
     close(first.scale_d.detach(), numbers(-0.433388, 0.615974, 0.579149))
     close(first.scale_b.detach(), numbers(-0.498586, 0.410810, 0.465909, 0.477117, -0.522352))
-
-
-@pytest.mark.parametrize(
-    ("shape", "rank", "count"),
-    [(VIT_B32, 16, 84_240), (VIT_B32, 256, 96_000), (VIT_L14, 16, 223_504), (VIT_L14, 256, 246_784)],
-)
-def test_it_trains_as_many_numbers_as_on_the_papers_towers(shape: Any, rank: int, count: int) -> None:
-    with torch.device("meta"):
-        weights = weight_matrices(ImageTower(shape))
-        a, b = torch.empty(rank, shape.mlp_width), torch.empty(shape.mlp_width, rank)
-        layers = [scaled_projection(weight, a, b, 0.1) for weight in weights.values()]
-    assert sum(layer.scale_d.numel() + layer.scale_b.numel() for layer in layers) == count
-
-
-def test_counts_and_start_of_vera(backbone: Backbone) -> None:
-    task = make_task(backbone)
-    still = VERA.adapt(task, VeraSettings(epochs=1, learning_rate=1e-30, warmup_steps=0, rank=5))
-    assert not moved_tensors(backbone, still)
-    moved = VERA.adapt(task, VeraSettings(epochs=2, rank=3, matrices=("projection",)))
-    assert moved_tensors(backbone, moved) == {"proj"}
-    assert moved.trainable_parameters == 3 + 16

@@ -1,4 +1,4 @@
-"""Methods that merge models without training, and full fine-tuning."""
+"""Methods that merge models without training."""
 
 from collections.abc import Callable, Hashable, Mapping
 from itertools import product
@@ -13,22 +13,12 @@ from bolt.clip.tensor_names import PROJECTION, matrix_names
 from bolt.methods import METHODS
 from bolt.methods.common.merging import with_update
 from bolt.methods.common.scale_selection import mutual_information
-from bolt.spectral.directions import top_directions
 from bolt.spectral.sources import Value
-from bolt.task.task import Adapted, Task, cosine_classifier
-from tests.bolt.methods.test_methods import logits_of, run
+from tests.helpers.adapting import adapt, logits_of, run
 from tests.helpers.towers import RandomSources, make_task, weights_of
 
 MERGING = ("task_arithmetic", "tsv_merge", "ties", "iso_c", "consensus", "knots")
 MLP = "transformer.resblocks.0.mlp.c_fc.weight"
-
-
-def adapt(name: str, task: Task, **settings: Any) -> Adapted:
-    return METHODS[name].adapt(task, METHODS[name].configure(settings))
-
-
-def close(actual: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_moved_tower_shares_what_does_not_move(backbone: Backbone) -> None:
@@ -45,31 +35,38 @@ def test_a_moved_tower_shares_what_does_not_move(backbone: Backbone) -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in backbone.tower.state_dict_open_clip().items())
 
 
-def test_task_arithmetic_adds_the_scaled_sum_to_every_tensor(backbone: Backbone) -> None:
-    sources = RandomSources(backbone)
-    after = weights_of(adapt("task_arithmetic", make_task(backbone, sources=sources), alphas=(0.3,)))
-    for name, before in backbone.tower.state_dict_open_clip().items():
-        close(after[name], before + 0.3 * sum(vector[name] for vector in sources.vectors.values()))
+def summed_tsv(vectors: Tensor) -> Tensor:
+    """Return TSV-M's update of a matrix, by plain decompositions."""
+    u, s, vh = torch.linalg.svd(vectors, full_matrices=False)
+    k = min(vectors.shape[1:]) // len(vectors)
+    factors = []
+    for stack in (torch.cat([*u[:, :, :k]], dim=1), torch.cat([*vh[:, :k].mT], dim=1)):
+        p, _, qh = torch.linalg.svd(stack, full_matrices=False)
+        factors.append(p @ qh)
+    return factors[0] * s[:, :k].flatten() @ factors[1].mT
 
 
-def test_tsv_merges_matrices_and_averages_the_rest(backbone: Backbone) -> None:
-    """The expected update is computed by plain decompositions in float64."""
-    sources = RandomSources(backbone)
-    after = weights_of(adapt("tsv_merge", make_task(backbone, sources=sources), alphas=(0.7,)))
-    base = backbone.tower.state_dict_open_clip()
-    for name, before in base.items():
-        vectors = torch.stack([vector[name] for vector in sources.vectors.values()]).double()
-        if name not in matrix_names(base):
-            close(after[name], before + 0.7 * vectors.mean(dim=0).float())
-            continue
-        u, s, vh = torch.linalg.svd(vectors, full_matrices=False)
-        k = min(before.shape) // len(vectors)
-        factors = []
-        for stack in (torch.cat([*u[:, :, :k]], dim=1), torch.cat([*vh[:, :k].mT], dim=1)):
-            p, _, qh = torch.linalg.svd(stack, full_matrices=False)
-            factors.append(p @ qh)
-        update = factors[0] * s[:, :k].flatten() @ factors[1].mT
-        close(after[name], before + 0.7 * update.float())
+def isotropic_sum(vectors: Tensor) -> Tensor:
+    u, s, vh = torch.linalg.svd(vectors.sum(dim=0), full_matrices=False)
+    return s.mean() * u @ vh
+
+
+FORMULAS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "task_arithmetic": (lambda vectors: vectors.sum(dim=0), lambda vectors: vectors.sum(dim=0)),
+    "tsv_merge": (summed_tsv, lambda vectors: vectors.mean(dim=0)),
+    "iso_c": (isotropic_sum, lambda vectors: vectors.mean(dim=0)),
+}
+"""Method -> the update of a matrix and of another tensor, from the task vectors in float64."""
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_the_merged_tower_is_that_of_the_formula(name: str, backbone: Backbone) -> None:
+    sources, base = RandomSources(backbone), backbone.tower.state_dict_open_clip()
+    after = weights_of(adapt(name, make_task(backbone, sources=sources), alphas=(0.7,)))
+    for key, before in base.items():
+        update = FORMULAS[name][key not in matrix_names(base)]
+        vectors = torch.stack([vector[key] for vector in sources.vectors.values()]).double()
+        torch.testing.assert_close(after[key], before + 0.7 * update(vectors).float(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MERGING[:2])
@@ -101,21 +98,6 @@ def test_one_zero_source_is_no_trouble(name: str, backbone: Backbone) -> None:
     sources.vectors["source_1"] = {key: 0 * tensor for key, tensor in sources.vectors["source_1"].items()}
     _, logits = run(name, make_task(backbone, sources=sources))
     assert torch.isfinite(logits).all()
-
-
-def test_task_arithmetic_of_one_source_at_scale_one_is_that_source(backbone: Backbone) -> None:
-    sources = RandomSources(backbone, count=1)
-    after = weights_of(adapt("task_arithmetic", make_task(backbone, sources=sources), alphas=(1.0,)))
-    for name, before in backbone.tower.state_dict_open_clip().items():
-        close(after[name], before + sources.vectors["source_0"][name])
-
-
-def test_tsv_merge_of_a_duplicate_counts_it_once(backbone: Backbone) -> None:
-    sources = RandomSources(backbone, count=1)
-    sources.vectors["again"] = sources.vectors["source_0"]
-    after = weights_of(adapt("tsv_merge", make_task(backbone, sources=sources), alphas=(1.0,)))[MLP]
-    half = top_directions(sources.vectors["again"][MLP], 16)
-    close(after, backbone.tower.state_dict_open_clip()[MLP] + half.u * half.s @ half.v.mT)
 
 
 @pytest.mark.parametrize(("name", "tensor"), [*product(MERGING, (MLP, "ln_post.weight")), ("bolt", MLP)])
@@ -209,28 +191,3 @@ def test_information_of_known_predictions() -> None:
     assert mutual_information(iter(batches)) == pytest.approx(torch.tensor(4.0).log().item())
     assert mutual_information(iter([torch.eye(4)[:1].expand(5, 4)])) == 0.0
     assert mutual_information(iter([torch.full((3, 4), 0.25)])) == pytest.approx(0.0)
-
-
-def test_full_fine_tuning_moves_every_tensor(backbone: Backbone) -> None:
-    curve: list[float] = []
-    task = make_task(backbone, report=lambda epoch, metrics: curve.append(metrics["train_loss"]))
-    adapted = adapt("full_finetune", task, learning_rate=1e-3, epochs=5, batch_size=8)
-    before, after = backbone.tower.state_dict_open_clip(), weights_of(adapted)
-    assert all(not torch.equal(before[name], after[name]) for name in before)
-    assert adapted.trainable_parameters == sum(tensor.numel() for tensor in before.values())
-    assert curve[-1] < curve[0]
-    features = task.support.features(0)
-    frozen_head = cosine_classifier(task.head_CD, backbone.logit_scale)
-    torch.testing.assert_close(adapted.classify(features), frozen_head(features))
-
-
-def test_the_head_is_trained_only_when_asked(backbone: Backbone) -> None:
-    task = make_task(backbone)
-    head = task.head_CD.clone()
-    adapted = adapt("full_finetune", task, train_head=True, learning_rate=1e-3, epochs=2, batch_size=8)
-    plain = adapt("full_finetune", task, learning_rate=1e-3, epochs=2, batch_size=8)
-    features = task.support.features(0)
-    assert adapted.trainable_parameters == plain.trainable_parameters + head.numel()
-    assert not adapted.classify(features).requires_grad
-    assert (adapted.classify(features) - plain.classify(features)).abs().max() > 1e-2
-    assert torch.equal(task.head_CD, head)

@@ -9,6 +9,7 @@ from bolt.clip.backbone import Backbone
 from bolt.methods.proker import KernelRidge, ProKeRSettings, adapt, kernel
 from bolt.task.classifiers import CacheClassifier
 from tests.bolt.methods.third_vectors import close, vector, with_test_as_validation, world_task
+from tests.helpers.adapting import classifier
 from tests.helpers.frozen_tasks import clip_like
 
 ONE = ProKeRSettings(views=1, betas=(1.5,), lambdas=(0.05,))
@@ -16,8 +17,7 @@ ONE = ProKeRSettings(views=1, betas=(1.5,), lambdas=(0.05,))
 
 def test_kernel_coefficients_and_logits_are_the_official_ones(backbone: Backbone) -> None:
     adapted = adapt(world_task(backbone), ONE)
-    cache = adapted.classify
-    assert isinstance(cache, CacheClassifier)
+    cache = classifier(adapted, CacheClassifier)
     close(kernel(vector("world/support"), vector("world/support"), 1.5), "proker/kernel_ss")
     close(cache.values_NC, "proker/alpha")
     close(adapted.classify(vector("world/test")), "proker/logits", scale=100)

@@ -12,7 +12,6 @@ from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
 from bolt.methods.common.trained_text import TrainedText
 from bolt.methods.promptsrc import PromptSrcSettings, adapt, epoch_weights, losses, trainable
-from bolt.task.classifiers import CosineClassifier
 from bolt.task.task import Task
 from bolt.training.trainable import Trainable
 from tests.bolt.methods.third_vectors import SMALL_IMAGES, chirp, exact, names, small_task, vector
@@ -119,23 +118,9 @@ def test_the_weights_of_the_epochs() -> None:
     assert float(epoch_weights(base_to_new)[12:17].sum()) > 0.98  # epochs 13 to 17 hold 99 per cent
 
 
-def test_the_penalties_hold_the_towers_near_the_frozen_ones(backbone: Backbone) -> None:
-    task, distances = make_task(backbone), []
-    for weight in (0.0, 1000.0):
-        held = replace(QUICK, text_weight=weight, image_weight=weight, learning_rate=1e-3)
-        head = adapt(task, held).classify
-        assert isinstance(head, CosineClassifier)
-        distances.append(float((head.head_CD - task.head_CD).abs().mean()))
-    assert distances[0] > distances[1]
-
-
 def test_the_result_is_no_epochs_tokens(backbone: Backbone) -> None:
     task = make_task(backbone)
     sharp = replace(QUICK, average_mean=1.0, average_deviation=0.01)  # the last epoch alone
-    one, other = (adapt(task, settings).tower for settings in (QUICK, sharp))
-    assert one is not None
-    assert other is not None
-    assert one.prompts is not None
-    assert other.prompts is not None
-    assert one.prompts.shape == (1, 2, 32)
-    assert not torch.equal(one.prompts, other.prompts)
+    one, other = (adapt(task, settings).tower.prompts.detach() for settings in (QUICK, sharp))
+    assert one.shape == (1, 2, 32)
+    assert not torch.equal(one, other)

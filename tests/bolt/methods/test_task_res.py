@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from bolt.clip.backbone import Backbone
 from bolt.methods.task_res import TaskResSettings, adapt, epochs_of, text_length, train_residual
 from bolt.task.classifiers import LinearClassifier
-from bolt.task.task import Adapted, Task
+from bolt.task.task import Task
+from tests.helpers.adapting import classifier, with_curve, with_epochs
 from tests.helpers.frozen_tasks import frozen_task
 from tests.helpers.waves import plane_wave, unit
 
@@ -35,20 +36,13 @@ def direction(residual: list[float]) -> Tensor:
 
 
 def test_training_follows_the_official_code(task: Task) -> None:
-    losses: list[float] = []
-    kept: list[Adapted] = []
-    watched = replace(
-        task,
-        report=lambda epoch, row: losses.append(row["train_loss"]),
-        after_epoch=lambda epoch, make: kept.append(make()),
-    )
-    adapted = train_residual(watched, TaskResSettings(), TEXT)
+    task, losses = with_curve(task)
+    task, kept = with_epochs(task, lambda adapted: classifier(adapted, LinearClassifier))
+    train_residual(task, TaskResSettings(), TEXT)
     assert [losses[step] for step in (0, 1, 2, 10, 50, 99)] == pytest.approx(
         [0.788065, 0.787984, 0.772196, 0.654022, 0.325079, 0.265072], rel=1e-4
     )
-    ten, last = kept[9].classify, adapted.classify
-    assert isinstance(ten, LinearClassifier)
-    assert isinstance(last, LinearClassifier)
+    ten, last = kept[9], kept[99]
     after_10 = [0.017845, 0.017824, -0.017858, -0.017844, -0.017798, 0.017846, 0.017819, -0.017855]
     after_100 = [0.091494, 0.089230, -0.092599, -0.091448, -0.085949, 0.091597, 0.088572, -0.092554]
     torch.testing.assert_close(ten.weight_CD[0], direction(after_10), rtol=1e-4, atol=1e-6)
@@ -59,9 +53,8 @@ def test_training_follows_the_official_code(task: Task) -> None:
 
 def test_the_same_numbers_on_unit_embeddings_go_further(task: Task) -> None:
     """The official code on unit embeddings gives the result that a unit text head would give without ``text_norm``."""
-    losses: list[float] = []
-    watched = replace(task, report=lambda epoch, row: losses.append(row["train_loss"]))
-    adapted = train_residual(watched, TaskResSettings(), unit(TEXT))
+    task, losses = with_curve(task)
+    adapted = train_residual(task, TaskResSettings(), unit(TEXT))
     assert losses[-1] == pytest.approx(0.055930, rel=1e-3)
     close(adapted.classify(QUERIES)[0], [91.16257, 89.08095, 78.94801])
 

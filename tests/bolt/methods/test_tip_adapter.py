@@ -22,7 +22,8 @@ from bolt.methods.tip_adapter import adapt
 from bolt.methods.tip_adapter_f import TipAdapterFSettings
 from bolt.protocol import STRICT
 from bolt.task.classifiers import cache_logits
-from tests.helpers.frozen_tasks import clip_like, frozen_task
+from tests.helpers.adapting import with_curve
+from tests.helpers.frozen_tasks import clip_like, frozen_task, with_features
 from tests.helpers.towers import make_task
 from tests.helpers.waves import plane_wave, unit
 
@@ -98,40 +99,29 @@ def test_settings_are_searched_on_the_support_and_told(backbone: Backbone) -> No
     assert fixed.details == {"alpha": 1.0, "beta": 5.5, "search": "fixed"}
 
 
-def test_one_shot_falls_back_to_the_fixed_settings(backbone: Backbone) -> None:
-    details = adapt(make_task(backbone, shots=1), CacheSettings(passes=2)).details
-    assert (details["alpha"], details["beta"]) == (3.0, 5.5)
-    assert "one image" in str(details["search"])
-
-
 AS_PUBLISHED = STRICT.with_switches(tip_adapter="as_published")
 
 
 def test_as_published_trains_two_numbers_on_one_view(backbone: Backbone) -> None:
-    problem = clip_like(backbone, shots=4, protocol=AS_PUBLISHED)
-    read: list[int] = []
-    features = problem.task.support.features
+    read: set[int] = set()
 
-    def watched(view: int) -> Tensor:
-        read.append(view)
-        return features(view)
+    def watched(view: int, features_ND: Tensor) -> Tensor:
+        read.add(view)
+        return features_ND
 
-    task = frozen_task(backbone, watched, problem.task.support.labels_N, problem.task.head_CD, protocol=AS_PUBLISHED)
-    adapted = adapt(task, CacheSettings())
-    assert set(read) == {1}
+    adapted = adapt(with_features(clip_like(backbone, shots=4, protocol=AS_PUBLISHED).task, watched), CacheSettings())
+    assert read == {1}
     assert adapted.trainable_parameters == 2
-    alpha, beta = float(adapted.details["alpha"]), float(adapted.details["beta"])
-    assert 0 < abs(alpha - 2) < 0.05
-    assert 0 < abs(beta - 1) < 0.05
+    assert 0 < abs(float(adapted.details["alpha"]) - 2) < 0.05
+    assert 0 < abs(float(adapted.details["beta"]) - 1) < 0.05
 
 
 def test_as_published_labels_do_not_belong_to_the_features(backbone: Backbone) -> None:
     """The text head makes no error, but the loss is above guessing, because features get labels of other images."""
     labels = torch.arange(4).repeat(8)
     head = torch.eye(4, 8)
-    losses: list[float] = []
-    task = frozen_task(backbone, lambda view: head[labels], labels, head, AS_PUBLISHED)
-    adapt(replace(task, report=lambda epoch, row: losses.append(row["train_loss"])), CacheSettings())
+    task, losses = with_curve(frozen_task(backbone, lambda view: head[labels], labels, head, AS_PUBLISHED))
+    adapt(task, CacheSettings())
     assert len(losses) == 20
     assert min(losses) > 10
 

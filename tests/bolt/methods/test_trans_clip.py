@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
-from bolt.methods.trans_clip import Labelled, TransClipSettings, adapt, log_likelihood, nearest_others, transduce
+from bolt.methods.trans_clip import Labelled, TransClipSettings, adapt, nearest_others, transduce
 from tests.helpers.towers import make_task
 from tests.helpers.waves import plane_wave, unit
 
@@ -48,12 +48,6 @@ def test_the_first_round_is_the_official_one() -> None:
     close(first.z_nC[0], [0.578192, 0.349451, 0.072357])
     close(first.z_nC[5], [0.078470, 0.656840, 0.264690])
     close(first.means_CD[0], [0.207715, 0.529836, 0.327831, 0.136322, 0.462153, 0.442987, 0.129548, 0.351377])
-
-
-def test_the_likelihood_is_the_squared_distance() -> None:
-    means, variance = SUPPORT[:3].double(), 0.1 + torch.rand(8, generator=torch.Generator().manual_seed(1)).double()
-    expected = -0.5 * ((QUERIES.double()[:, None] - means) ** 2 / variance).sum(dim=-1)
-    torch.testing.assert_close(log_likelihood(QUERIES.double(), means, variance), expected)
 
 
 def test_the_few_shot_form_gives_the_official_probabilities() -> None:

@@ -1,8 +1,6 @@
 """2SFS: layer norms, then the classifier, against the numbers of the official code."""
 
-from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -10,16 +8,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
-from bolt.clip.tensor_names import layer_norm_names
-from bolt.clip.tower import ImageTower
-from bolt.methods import METHODS
 from bolt.methods.two_stage import TwoStageSettings, normalised_classifier
-from bolt.task.classifiers import CosineClassifier
 from bolt.training.loop import fit
-from tests.helpers.towers import VIT_B32, VIT_L14, make_task, moved_tensors
+from tests.helpers.adapting import adapt, with_looks
+from tests.helpers.towers import make_task
 from tests.helpers.waves import numbers, wave
 
-TWO_STAGE = METHODS["two_stage"]
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-4)
 BATCHES = torch.cat([wave(4, 6, 0.7, 1.3, 0.2), wave(4, 6, 0.5, 1.1, 1.7)])
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
@@ -108,45 +102,9 @@ def test_the_second_stage_alone_gives_the_official_numbers(steps: int, row: tupl
     close(head[0, :4].detach(), numbers(*row))
 
 
-@pytest.mark.parametrize(
-    ("shape", "every", "in_blocks"),
-    [(VIT_B32, 39_936, 36_864), (VIT_L14, 102_400, 98_304)],
-    ids=["vit_b", "vit_l"],
-)
-def test_the_first_stage_trains_as_many_numbers_as_it_says(shape: Any, every: int, in_blocks: int) -> None:
-    with torch.device("meta"):
-        state = ImageTower(shape).state_dict_open_clip()
-    sizes = {name: state[name].numel() for name in layer_norm_names(state)}
-    assert sum(sizes.values()) == every
-    assert sum(size for name, size in sizes.items() if name.startswith("transformer.")) == in_blocks
-
-
-@pytest.mark.parametrize(("layer_norms", "outside"), [("all", True), ("in_blocks", False)])
-def test_the_norms_and_the_classifier_move(layer_norms: str, outside: bool, backbone: Backbone) -> None:
-    before = backbone.tower.state_dict_open_clip()
-    task = make_task(backbone)
-    head = task.head_CD.clone()
-    adapted = TWO_STAGE.adapt(task, TWO_STAGE.configure({"epochs": 4, "layer_norms": layer_norms}))
-    expected = {name for name in layer_norm_names(before) if outside or name.startswith("transformer.")}
-    assert moved_tensors(backbone, adapted) == expected
-    assert adapted.trainable_parameters == sum(before[name].numel() for name in expected) + head.numel()
-    assert isinstance(adapted.classify, CosineClassifier)
-    torch.testing.assert_close(adapted.classify.head_CD.norm(dim=-1), torch.ones(3))
-    assert (adapted.classify.head_CD - head).abs().max() > 1e-5
-    assert torch.equal(task.head_CD, head)
-
-
 def test_the_second_stage_sees_other_views_and_continues_the_curve(backbone: Backbone) -> None:
-    seen: list[int] = []
     epochs: list[int] = []
-    task = make_task(backbone, report=lambda epoch, metrics: epochs.append(epoch))
-    pixels = task.support.pixels
-
-    def watched(view: int, rows: Tensor) -> Tensor:
-        seen.append(view)
-        return pixels(view, rows)
-
-    watched_task = replace(task, support=replace(task.support, pixels=watched))
-    TWO_STAGE.adapt(watched_task, TwoStageSettings(epochs=5))
-    assert seen == [1, 2, 3, 4, 5]
+    task, looks = with_looks(make_task(backbone, report=lambda epoch, metrics: epochs.append(epoch)))
+    adapt("two_stage", task, epochs=5)
+    assert [view for view, _ in looks] == [1, 2, 3, 4, 5]
     assert epochs == [0, 1, 2, 3, 4]

@@ -15,6 +15,7 @@ from bolt.methods.gda import ALPHAS, fit_gaussians
 from bolt.task.classifiers import CacheClassifier
 from bolt.task.support import draw_validation
 from bolt.task.task import Task
+from tests.helpers.adapting import classifier
 from tests.helpers.frozen_tasks import Problem, clip_like, no_pixels
 
 USERS = sorted(name for name, method in METHODS.items() if method.uses_validation)
@@ -49,8 +50,7 @@ def test_tip_adapter_takes_the_alpha_and_beta_of_a_brute_force_search(backbone: 
     task = with_validation(problem, torch.arange(50))
     method = METHODS["tip_adapter"]
     adapted = method.adapt(task, method.configure({"passes": 2}))
-    cache = adapted.classify
-    assert isinstance(cache, CacheClassifier)
+    cache = classifier(adapted, CacheClassifier)
     queries_VD, labels_V = problem.test_ND[:50], problem.test_labels_N[:50]
     betas, alphas = search_grid(12.0, 30.0)
     correct = [

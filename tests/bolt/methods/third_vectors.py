@@ -16,8 +16,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
+from bolt.methods.common.trained_text import TrainedText
 from bolt.protocol import STRICT
-from bolt.task.task import ClassText, Support, Task
+from bolt.task.task import Adapted, ClassText, Support, Task
 from tests.helpers.frozen_tasks import frozen_task
 
 
@@ -120,6 +121,13 @@ def small_task(monkeypatch: pytest.MonkeyPatch, curve: dict[str, list[float]], h
     task = frozen_task(small_backbone(torch.float64), lambda view: torch.zeros(4, 16), torch.arange(4), head_CD)
     support = replace(task.support, pixels=lambda view, rows: rows)
     return replace(task, support=support, text=ClassText(NAMES, ("a photo of a {}.",)), report=report)
+
+
+def trained_text(adapted: Adapted) -> TrainedText:
+    """Return the text side that a method has trained."""
+    text = getattr(adapted.embed_classes, "__self__", None)
+    assert isinstance(text, TrainedText)
+    return text
 
 
 def exact(value: Tensor, name: str) -> None:
