@@ -12,7 +12,6 @@ from torch import Tensor
 from bolt.protocol import STRICT
 from bolt.task.support import batch_order
 from bolt.training.loop import NO_DEVIATIONS, Diverged, ReferenceDeviations, TrainingRecipe, fit, learning_rate
-from bolt.training.objectives import cross_entropy
 
 ROWS = 10
 INPUTS = torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(0))
@@ -41,9 +40,24 @@ def test_learning_rate(base: float, warmup: int, total: int, step: int, expected
     assert learning_rate(base, step, total, warmup) == pytest.approx(expected, rel=1e-6)
 
 
-def rates_of(
-    recipe: TrainingRecipe, monkeypatch: pytest.MonkeyPatch, deviations: ReferenceDeviations = NO_DEVIATIONS
-) -> list[float]:
+CONSTANT = [1e-2 / 3, 2e-2 / 3] + 10 * [1e-2]
+COSINE = [learning_rate(1e-2, step, 12, 0) for step in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "deviations", "expected"),
+    [
+        ({}, NO_DEVIATIONS, COSINE),
+        ({}, ReferenceDeviations(late_schedule=True), [1e-2, *COSINE[:-1]]),
+        ({"warmup_fraction": 0.25}, NO_DEVIATIONS, [learning_rate(1e-2, step, 12, 3) for step in range(12)]),
+        ({"warmup_fraction": 0.25, "schedule": "constant"}, NO_DEVIATIONS, pytest.approx(CONSTANT)),
+        ({"warmup_steps": 500}, NO_DEVIATIONS, [1e-2 * (step + 1) / 500 for step in range(12)]),
+    ],
+    ids=["cosine", "published offset lags", "warm-up", "constant", "fixed warm-up wins"],
+)
+def test_rates_of_the_steps(
+    changes: dict[str, Any], deviations: ReferenceDeviations, expected: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[float] = []
     step = torch.optim.AdamW.step
 
@@ -53,30 +67,10 @@ def rates_of(
 
     monkeypatch.setattr(torch.optim.AdamW, "step", record)
     weight, loss = regression()
+    recipe = replace(SHORT, **{"warmup_fraction": 0.0, **changes})
     fit([weight], loss, order, recipe, deviations=deviations)
-    return seen
-
-
-def test_rates_warm_up_then_fall(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = replace(SHORT, warmup_fraction=0.25)
-    assert rates_of(recipe, monkeypatch) == [learning_rate(1e-2, step, 12, 3) for step in range(12)]
-
-
-def test_a_constant_rate_follows_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = replace(SHORT, schedule="constant", warmup_fraction=0.25)
-    assert rates_of(recipe, monkeypatch) == pytest.approx([1e-2 / 3, 2e-2 / 3] + 10 * [1e-2])
-
-
-def test_a_fixed_warmup_wins_over_the_fraction(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = rates_of(replace(SHORT, warmup_steps=500), monkeypatch)
-    assert rates == [1e-2 * (step + 1) / 500 for step in range(12)]
-
-
-def test_the_published_offset_starts_at_full_rate_and_lags(monkeypatch: pytest.MonkeyPatch) -> None:
-    strict = rates_of(SHORT, monkeypatch)
-    monkeypatch.undo()
-    published = rates_of(SHORT, monkeypatch, ReferenceDeviations(late_schedule=True))
-    assert published == [1e-2, *strict[:-1]]
+    assert seen == expected
+    assert len(seen) == recipe.steps(ROWS)
 
 
 def test_every_row_once_an_epoch_with_the_partial_batch() -> None:
@@ -128,67 +122,54 @@ def test_gradients_are_clipped_by_their_global_norm(clip: float, left: list[floa
     assert gradients == pytest.approx(left, rel=1e-4)
 
 
-def test_the_epoch_of_lowest_training_loss_can_be_restored() -> None:
-    """The loss is made lowest in epoch 1, so the parameters of epoch 1 are restored."""
+@pytest.mark.parametrize(("selection", "expected"), [("last", 3), ("best_train_loss", 1)])
+def test_the_epoch_of_lowest_training_loss_can_be_restored(selection: str, expected: int) -> None:
+    """The loss is made lowest in epoch 1."""
     snapshots: list[Tensor] = []
-
-    def run(**switches: Any) -> Tensor:
-        weight, loss = regression()
-        snapshots.clear()
-        fit(
-            [weight],
-            lambda epoch, rows: loss(epoch, rows) + (0.0 if epoch == 1 else 100.0),
-            order,
-            SHORT,
-            STRICT.with_switches(**switches),
-            lambda epoch, metrics: snapshots.append(weight.detach().clone()),
-        )
-        return weight.detach()
-
-    assert torch.equal(run(), snapshots[3])
-    assert torch.equal(run(epoch_selection="best_train_loss"), snapshots[1])
-    assert not torch.equal(snapshots[1], snapshots[3])
+    weight, loss = regression()
+    fit(
+        [weight],
+        lambda epoch, rows: loss(epoch, rows) + (0.0 if epoch == 1 else 100.0),
+        order,
+        SHORT,
+        STRICT.with_switches(epoch_selection=selection),
+        lambda epoch, metrics: snapshots.append(weight.detach().clone()),
+    )
+    assert [torch.equal(weight, snapshot) for snapshot in snapshots] == [epoch == expected for epoch in range(4)]
 
 
-def test_the_authors_rule_for_the_best_epoch_counts_every_batch_alike() -> None:
+@pytest.mark.parametrize(
+    ("deviations", "weights", "expected"),
+    [(NO_DEVIATIONS, (4, 4, 2), 1), (ReferenceDeviations(equal_batches=True), (1, 1, 1), 2)],
+    ids=["images", "batches"],
+)
+def test_the_authors_rule_for_the_best_epoch_counts_every_batch_alike(
+    deviations: ReferenceDeviations, weights: tuple[int, ...], expected: int
+) -> None:
     """Their code divides the sum of the batches' losses by their number, so a partial batch of two counts in full.
 
     Epoch 1 has the lowest loss an image, epoch 2 the lowest loss a batch. The coefficients that are restored are those
     of the rule, computed here from the batches' losses as their code does.
     """
     extra = {0: (9.0, 9.0), 1: (1.0, 4.0), 2: (2.0, 0.5), 3: (9.0, 9.0)}  # for full and partial batches
+    weight, loss = regression()
+    losses: list[list[float]] = [[] for _ in range(SHORT.epochs)]
+    snapshots: list[Tensor] = []
 
-    def run(deviations: ReferenceDeviations) -> tuple[Tensor, list[Tensor], list[list[float]]]:
-        weight, loss = regression()
-        losses: list[list[float]] = [[] for _ in range(SHORT.epochs)]
-        snapshots: list[Tensor] = []
+    def of_rows(epoch: int, rows: Tensor) -> Tensor:
+        value = loss(epoch, rows) * 1e-3 + extra[epoch][len(rows) == 2]
+        losses[epoch].append(float(value.detach()))
+        return value
 
-        def of_rows(epoch: int, rows: Tensor) -> Tensor:
-            value = loss(epoch, rows) * 1e-3 + extra[epoch][len(rows) == 2]
-            losses[epoch].append(float(value.detach()))
-            return value
-
-        protocol = STRICT.with_switches(epoch_selection="best_train_loss")
-        fit(
-            [weight],
-            of_rows,
-            order,
-            SHORT,
-            protocol,
-            lambda epoch, metrics: snapshots.append(weight.detach().clone()),
-            deviations=deviations,
-        )
-        return weight.detach(), snapshots, losses
-
-    for deviations, weights, expected in (
-        (NO_DEVIATIONS, (4, 4, 2), 1),
-        (ReferenceDeviations(equal_batches=True), (1, 1, 1), 2),
-    ):
-        restored, snapshots, losses = run(deviations)
-        means = [sum(w * loss for w, loss in zip(weights, of_epoch, strict=True)) for of_epoch in losses]
-        assert means.index(min(means)) == expected
-        torch.testing.assert_close(restored, snapshots[expected], rtol=0, atol=1e-7)
-        assert not torch.allclose(restored, snapshots[3 - expected], rtol=0, atol=1e-4), "the epochs must differ"
+    protocol = STRICT.with_switches(epoch_selection="best_train_loss")
+    fit(
+        [weight], of_rows, order, SHORT, protocol, lambda *row: snapshots.append(weight.detach().clone()),
+        deviations=deviations,
+    )  # fmt: skip
+    means = [sum(w * loss for w, loss in zip(weights, of_epoch, strict=True)) for of_epoch in losses]
+    assert means.index(min(means)) == expected
+    torch.testing.assert_close(weight.detach(), snapshots[expected], rtol=0, atol=1e-7)
+    assert not torch.allclose(weight, snapshots[3 - expected], rtol=0, atol=1e-4), "the epochs must differ"
 
 
 @pytest.mark.parametrize("selection", ["last", "best_train_loss"])
@@ -236,20 +217,9 @@ def test_a_parameter_that_is_not_finite_stops_even_after_the_last_loss() -> None
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"epochs": 0}, {"batch_size": 0}, {"learning_rate": 0.0}, {"clip_norm": -1.0}, {"warmup_fraction": 1.5}],
+    ("field", "value"),
+    [("epochs", 0), ("batch_size", 0), ("learning_rate", 0.0), ("clip_norm", -1.0), ("warmup_fraction", 1.5)],
 )
-def test_recipes_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"epochs|batch_size|_rate|_norm|warmup"):
-        TrainingRecipe(**wrong)
-
-
-def test_steps_of_a_training() -> None:
-    assert TrainingRecipe(epochs=20, batch_size=32).steps(33) == 40
-
-
-def test_cross_entropy_is_computed_in_float32() -> None:
-    logits = torch.tensor([[100.0, 99.0]], dtype=torch.bfloat16)
-    loss = cross_entropy(logits, torch.tensor([0]))
-    assert loss.dtype == torch.float32
-    assert float(loss) == pytest.approx(float(torch.log1p(torch.exp(torch.tensor(float(logits[0, 1] - logits[0, 0]))))))
+def test_recipes_out_of_range_are_refused(field: str, value: float) -> None:
+    with pytest.raises(ValueError, match=field):
+        TrainingRecipe(**{field: value})  # type: ignore[arg-type]

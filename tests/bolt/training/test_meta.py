@@ -15,13 +15,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from bolt.clip.backbone import Backbone
 from bolt.clip.tower import ImageTower
 from bolt.methods import METHODS
-from bolt.methods.meta_init import MetaInitSettings, meta_recipe
-from bolt.task.task import Adapted
+from bolt.methods.meta_init import meta_recipe
+from bolt.task.task import cosine_classifier
 from bolt.training import meta
 from bolt.training.episode import HEAD, Loss, Parameters, episode_loss, outer_gradient, twice_differentiable
 from bolt.training.loop import Diverged
 from bolt.training.meta import MetaTask, meta_learn
 from bolt.training.meta_recipe import MetaRecipe
+from tests.helpers.adapting import adapt, logits_of, with_curve, with_epochs
 from tests.helpers.towers import SIZE, make_task, random_backbone, weights_of
 
 RATE = 0.1
@@ -73,18 +74,14 @@ def test_gradients_of_a_quadratic(steps: int) -> None:
         torch.testing.assert_close(seen, loss, rtol=1e-12, atol=1e-12)
 
 
-def test_without_an_inner_rate_both_orders_agree() -> None:
+@pytest.mark.parametrize(("rate", "agree"), [(1e-12, True), (RATE, False)])
+def test_without_an_inner_rate_both_orders_agree(rate: float, agree: bool) -> None:
     support, query = bowl(10)[0], bowl(20)[0]
-    ends = [
-        outer_gradient(START, support, query, MetaRecipe(variant, inner_rate=1e-12))[0]["w"]
+    one, other = (
+        outer_gradient(START, support, query, MetaRecipe(variant, inner_rate=rate))[0]["w"]
         for variant in ("maml", "first_order")
-    ]
-    torch.testing.assert_close(*ends, rtol=1e-10, atol=0)
-    apart = [
-        outer_gradient(START, support, query, MetaRecipe(variant, inner_rate=RATE))[0]["w"]
-        for variant in ("maml", "first_order")
-    ]
-    assert (apart[0] - apart[1]).abs().max() > 0.01
+    )
+    assert torch.allclose(one, other, rtol=1e-10, atol=0) == agree
 
 
 def float64_loss(tower: ImageTower, images: Tensor, labels: Tensor) -> Loss:
@@ -254,29 +251,22 @@ def test_an_interrupted_training_is_the_same(
     recipe: MetaRecipe, backbone: Backbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(meta, "REPORT_INTERVAL", 2)
-    recipe, tasks = replace(recipe, steps=5), datasets(backbone)
     saved: list[io.BytesIO] = []
 
     def keep(interval: int, state: Callable[[], dict[str, Any]]) -> None:
         saved.append(io.BytesIO())
         torch.save(state(), saved[-1])
 
-    whole: list[Any] = []
-    end = meta_learn(
-        backbone, tasks, recipe, seed=1, on_interval_end=keep, report=lambda at, row: whole.append((at, dict(row)))
-    )
+    def learned(**more: Any) -> tuple[Mapping[str, Tensor], list[Any]]:
+        seen: list[Any] = []
+        own, report = replace(recipe, steps=5), lambda at, row: seen.append((at, dict(row)))
+        return meta_learn(backbone, datasets(backbone), own, seed=1, report=report, **more), seen
+
+    end, whole = learned(on_interval_end=keep)
     assert [at for at, _ in whole] == [0, 1, 2]
     for interval in (0, 1):
-        rest: list[Any] = []
         saved[interval].seek(0)
-        resumed = meta_learn(
-            backbone,
-            tasks,
-            recipe,
-            seed=1,
-            resume=torch.load(saved[interval], weights_only=True),
-            report=lambda at, row, rest=rest: rest.append((at, dict(row))),  # type: ignore[misc]
-        )
+        resumed, rest = learned(resume=torch.load(saved[interval], weights_only=True))
         assert same(end, resumed)
         assert rest == whole[interval + 1 :]
 
@@ -293,30 +283,26 @@ def test_a_loss_that_is_no_number_names_its_update(recipe: MetaRecipe, backbone:
     assert str(caught.value) == f"the loss of outer update {first} is nan"
 
 
-def test_impossible_trainings_are_refused(backbone: Backbone) -> None:
+@pytest.mark.parametrize(
+    ("chosen", "recipe", "says"),
+    [([], QUICK, "no dataset"), ([0, 0], QUICK, "blobs_0"), ([0, 1], MetaRecipe(), "64 images, but blobs_0 has 30")],
+)
+def test_impossible_trainings_are_refused(chosen: list[int], recipe: MetaRecipe, says: str, backbone: Backbone) -> None:
     tasks = datasets(backbone, 2)
-    with pytest.raises(ValueError, match="no dataset"):
-        meta_learn(backbone, [], QUICK, seed=1)
-    with pytest.raises(ValueError, match="blobs_0"):
-        meta_learn(backbone, [tasks[0], tasks[0]], QUICK, seed=1)
-    with pytest.raises(ValueError, match="64 images, but blobs_0 has 30"):
-        meta_learn(backbone, tasks, MetaRecipe(), seed=1)
+    with pytest.raises(ValueError, match=says):
+        meta_learn(backbone, [tasks[index] for index in chosen], recipe, seed=1)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "field"),
+    ("field", "value"),
     [
-        ({"variant": "second_order"}, "variant"),
-        ({"steps": 0}, "steps"),
-        ({"query": 0}, "query"),
-        ({"inner_rate": 0.0}, "inner_rate"),
-        ({"outer_rate": float("nan")}, "outer_rate"),
-        ({"clip_norm": -1.0}, "clip_norm"),
+        ("variant", "second_order"), ("steps", 0), ("query", 0), ("inner_rate", 0.0), ("outer_rate", float("nan")),
+        ("clip_norm", -1.0),
     ],
-)
-def test_a_recipe_names_its_wrong_field(wrong: dict[str, Any], field: str) -> None:
+)  # fmt: skip
+def test_a_recipe_names_its_wrong_field(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):
-        MetaRecipe(**wrong)
+        MetaRecipe(**{field: value})
 
 
 def test_the_method_states_its_start() -> None:
@@ -340,26 +326,15 @@ def test_the_method_states_its_start() -> None:
 
 def test_fine_tuning_begins_at_the_start_and_moves_tower_and_head(backbone: Backbone) -> None:
     start = {name: 1.1 * tensor for name, tensor in backbone.tower.state_dict_open_clip().items()}
-    curve: list[float] = []
-    after: list[Adapted] = []
-    task = replace(
-        make_task(backbone, report=lambda epoch, metrics: curve.append(metrics["train_loss"])),
-        initial=start,
-        after_epoch=lambda epoch, make: after.append(make()),
-    )
-    rows = torch.arange(len(task.support))
-
-    def logits(adapted: Adapted) -> Tensor:
-        return adapted.classify(backbone.encode_images(task.support.pixels(0, rows), adapted.tower)).detach()
-
-    still = METHODS["meta_init"].adapt(task, MetaInitSettings(epochs=1, learning_rate=1e-12))
+    task = replace(make_task(backbone), initial=start)
+    still = adapt("meta_init", task, epochs=1, learning_rate=1e-12)
     kept = weights_of(still)
     assert all(torch.allclose(kept[name], start[name], rtol=0, atol=1e-9) for name in start)
-    features = torch.nn.functional.normalize(backbone.encode_images(task.support.pixels(0, rows), still.tower), dim=-1)
-    torch.testing.assert_close(logits(still), backbone.logit_scale * features @ task.head_CD.T, rtol=1e-4, atol=1e-4)
-    curve.clear()
-    after.clear()
-    adapted = METHODS["meta_init"].adapt(task, MetaInitSettings(epochs=8, batch_size=8, learning_rate=1e-3))
+    text_head = replace(still, classify=cosine_classifier(task.head_CD, backbone.logit_scale))
+    torch.testing.assert_close(logits_of(task, still), logits_of(task, text_head), rtol=1e-4, atol=1e-4)
+    watched, curve = with_curve(task)
+    watched, after = with_epochs(watched, lambda adapted: logits_of(task, adapted))
+    adapted = adapt("meta_init", watched, epochs=8, batch_size=8, learning_rate=1e-3)
     moved = weights_of(adapted)
     assert all(not torch.equal(moved[name], start[name]) for name in start)
     unit = torch.nn.functional.normalize(drawn(5, 16).float(), dim=-1)
@@ -368,9 +343,6 @@ def test_fine_tuning_begins_at_the_start_and_moves_tower_and_head(backbone: Back
     assert adapted.trainable_parameters == sum(tensor.numel() for tensor in start.values()) + task.head_CD.numel()
     assert curve[-1] < 0.8 * curve[0]
     assert len(after) == 8
-    assert torch.equal(logits(after[-1]), logits(adapted))
-
-
-def test_a_task_without_a_start_is_refused(backbone: Backbone) -> None:
+    assert torch.equal(after[-1], logits_of(task, adapted))
     with pytest.raises(ValueError, match="meta-learned tower"):
-        METHODS["meta_init"].adapt(replace(make_task(backbone), initial=None), MetaInitSettings())
+        adapt("meta_init", replace(task, initial=None))

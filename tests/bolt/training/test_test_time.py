@@ -8,17 +8,13 @@ import torch
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
-from bolt.clip.tensor_names import layer_norm_names
-from bolt.methods import METHODS
-from bolt.protocol import PUBLISHED, STRICT
 from bolt.seeds import torch_generator
-from bolt.task.task import Adapted, Task, Unlabelled
+from bolt.task.task import Task, Unlabelled
 from bolt.training.loop import Diverged, TrainingRecipe
 from bolt.training.test_time import TwoStreams, trusted_per_class, trusted_samples, unlabelled_losses
 from bolt.training.trainable import Trainable
-from tests.helpers.towers import make_task, random_backbone, weights_of
-
-TEST_TIME = sorted(name for name, method in METHODS.items() if "tta" in method.tracks)
+from tests.helpers.adapting import run, with_looks
+from tests.helpers.towers import make_task, moved_tensors, random_backbone
 
 
 @pytest.mark.parametrize(
@@ -107,22 +103,9 @@ def whole_tower(task: Task) -> Trainable:
     return Trainable(tower, list(tower.parameters()), lambda: tower)
 
 
-def watched(task: Task) -> tuple[Unlabelled, list[tuple[int, list[int]]]]:
-    assert task.unlabelled is not None
-    seen: list[tuple[int, list[int]]] = []
-    pixels = task.unlabelled.pixels
-
-    def recorded(view: int, rows: Tensor) -> Tensor:
-        seen.append((view, rows.tolist()))
-        return pixels(view, rows)
-
-    return replace(task.unlabelled, pixels=recorded), seen
-
-
 def test_weak_views_are_plain_and_strong_views_belong_to_the_epoch(backbone: Backbone) -> None:
-    task = make_task(backbone, unlabelled=True)
-    unlabelled, seen = watched(task)
-    losses = unlabelled_losses(task, unlabelled, whole_tower(task), TrainingRecipe(batch_size=8), None)
+    task, seen = with_looks(make_task(backbone, unlabelled=True))
+    losses = unlabelled_losses(task, task.test_images, whole_tower(task), TrainingRecipe(batch_size=8), None)
     rows = losses.order(2)[:8]
     seen.clear()
     losses.of_rows(2, rows)
@@ -133,16 +116,16 @@ def test_weak_views_are_plain_and_strong_views_belong_to_the_epoch(backbone: Bac
 def test_the_given_start_is_trusted(backbone: Backbone) -> None:
     """Trusted images are those of the starting tower's predictions, by default of the frozen tower's."""
     task = make_task(backbone, unlabelled=True)
-    assert task.unlabelled is not None
     start = backbone.tower.copy(trainable=["proj"])
     with torch.no_grad():
         start.proj.weight.neg_()  # every cosine changes its sign, and so does the order of images and classes
     trusted, unlabelled = [], []
     for tower in (None, backbone.tower, start):
-        rows = unlabelled_losses(task, task.unlabelled, whole_tower(task), TrainingRecipe(batch_size=8), tower).order(0)
+        losses = unlabelled_losses(task, task.test_images, whole_tower(task), TrainingRecipe(batch_size=8), tower)
+        rows = losses.order(0)
         trusted.append({int(row) - 30 for row in rows if row >= 30})
         unlabelled.append({int(row) for row in rows if row < 30})
-    features = task.unlabelled.features()
+    features = task.test_images.features()
     logits = backbone.logit_scale * torch.nn.functional.normalize(features, dim=-1) @ task.head_CD.T
     assert trusted[0] == trusted[1] == set(logits.softmax(dim=1).argmax(dim=0).tolist())
     assert all(labelled.isdisjoint(rest) for labelled, rest in zip(trusted, unlabelled, strict=True))
@@ -152,17 +135,16 @@ def test_the_given_start_is_trusted(backbone: Backbone) -> None:
 def test_the_loss_is_ufm_on_two_forwards(backbone: Backbone) -> None:
     """The expected loss is computed by the definition in float64, one image after the other."""
     task = make_task(backbone, unlabelled=True)
-    assert task.unlabelled is not None
     trainable = whole_tower(task)
     with torch.no_grad():
         for parameter in trainable.parameters:
             parameter.mul_(1.05)
-    losses = unlabelled_losses(task, task.unlabelled, trainable, TrainingRecipe(batch_size=16), None)
+    losses = unlabelled_losses(task, task.test_images, trainable, TrainingRecipe(batch_size=16), None)
     rows = losses.order(1)[:16]
     loss = losses.of_rows(1, rows)
 
     def logits(view: int, image: int, tower: Any) -> Tensor:
-        features = backbone.encode_images(task.unlabelled.pixels(view, torch.tensor([image])), tower)
+        features = backbone.encode_images(task.test_images.pixels(view, torch.tensor([image])), tower)
         return (100 * torch.nn.functional.normalize(features.double(), dim=-1) @ task.head_CD.double().T)[0]
 
     scale = backbone.logit_scale / 100
@@ -182,9 +164,8 @@ def test_the_loss_is_ufm_on_two_forwards(backbone: Backbone) -> None:
 def test_gradients_survive_autocast(backbone: Backbone) -> None:
     """Older versions of PyTorch keep the weights that autocast casts under no_grad, and give them no gradient later."""
     task = make_task(backbone, unlabelled=True)
-    assert task.unlabelled is not None
     trainable = whole_tower(task)
-    losses = unlabelled_losses(task, task.unlabelled, trainable, TrainingRecipe(batch_size=8), None)
+    losses = unlabelled_losses(task, task.test_images, trainable, TrainingRecipe(batch_size=8), None)
     with torch.autocast("cpu", torch.bfloat16):
         loss = losses.of_rows(0, losses.order(0)[:8])
     assert loss.dtype == torch.float32
@@ -194,74 +175,11 @@ def test_gradients_survive_autocast(backbone: Backbone) -> None:
 
 def test_features_that_are_not_numbers_are_refused(backbone: Backbone) -> None:
     task = make_task(backbone, unlabelled=True)
-    assert task.unlabelled is not None
-    features = task.unlabelled.features()
+    features = task.test_images.features()
     features[3] = torch.nan
-    broken = replace(task, unlabelled=replace(task.unlabelled, features=lambda: features))
+    broken = replace(task, unlabelled=replace(task.test_images, features=lambda: features))
     with pytest.raises(Diverged, match="before training"):
-        METHODS["layer_norm"].adapt(broken, METHODS["layer_norm"].configure({"batch_size": 8}))
-
-
-def logits_of(task: Task, adapted: Adapted) -> Tensor:
-    pixels = task.unlabelled.pixels(0, torch.arange(task.unlabelled.size))
-    return adapted.classify(task.backbone.encode_images(pixels, adapted.tower)).detach()
-
-
-def run(name: str, task: Task, **changes: Any) -> tuple[Adapted, Tensor]:
-    method = METHODS[name]
-    adapted = method.adapt(task, method.configure({**method.test_settings, **changes}, "tta"))
-    return adapted, logits_of(task, adapted)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TEST_TIME)
-@pytest.mark.parametrize("protocol", [STRICT, PUBLISHED], ids=lambda protocol: protocol.name)
-def test_every_method_adapts_to_unlabelled_images(name: str, protocol: Any, backbone: Backbone) -> None:
-    """The task's support raises when it is read, so no method reads it."""
-    frozen = {key: tensor.clone() for key, tensor in backbone.tower.state_dict_open_clip().items()}
-    generator = torch.get_rng_state()
-    (one, logits), (other, again) = (run(name, make_task(backbone, unlabelled=True, protocol=protocol)) for _ in "12")
-    assert logits.shape == (30, 3)
-    assert torch.isfinite(logits).all()
-    assert torch.equal(logits, again)
-    assert one.details == other.details
-    assert one.trainable_parameters == other.trainable_parameters
-    assert (one.tower is not None) == METHODS[name].changes_tower
-    assert torch.equal(generator, torch.get_rng_state())
-    after = backbone.tower.state_dict_open_clip()
-    assert all(torch.equal(frozen[key], after[key]) for key in frozen), "the backbone must not move"
-
-
-def test_layer_norms_move_and_nothing_else(backbone: Backbone) -> None:
-    adapted, _ = run("layer_norm", make_task(backbone, unlabelled=True))
-    before, after = backbone.tower.state_dict_open_clip(), weights_of(adapted)
-    moved = {name for name in before if not torch.equal(before[name], after[name])}
-    assert moved == set(layer_norm_names(before))
-    assert adapted.trainable_parameters == sum(before[name].numel() for name in moved)
-    assert not any(tensor.requires_grad for tensor in adapted.tower.parameters())
-
-
-def test_a_state_given_away_stays_as_it_was(backbone: Backbone) -> None:
-    """The classifier after an epoch must not move on with the training."""
-    kept: list[Tensor] = []
-    towers: list[Adapted] = []
-
-    def after_epoch(epoch: int, make: Any) -> None:
-        towers.append(make())
-        kept.append(logits_of(task, towers[-1]))
-
-    task = replace(make_task(backbone, unlabelled=True), after_epoch=after_epoch)
-    _, last = run("layer_norm", task, epochs=3)
-    assert torch.equal(logits_of(task, towers[0]), kept[0])
-    assert not torch.equal(kept[0], kept[1])
-    assert torch.equal(kept[-1], last)
-
-
-def test_layer_norm_teaches_what_is_trusted(backbone: Backbone) -> None:
-    curve: list[float] = []
-    task = make_task(backbone, unlabelled=True, report=lambda epoch, metrics: curve.append(metrics["train_loss"]))
-    run("layer_norm", task, epochs=10, learning_rate=1e-2)
-    assert curve[-1] < 0.8 * curve[0]
+        run("layer_norm", broken)
 
 
 @pytest.mark.parametrize(("classes", "per_class"), [(1, 10), (1, 4), (3, 2), (4, 9)])
@@ -278,9 +196,7 @@ def test_where_nobody_is_sure_nothing_moves() -> None:
     backbone = random_backbone()
     backbone.logit_scale = 0.1
     task = make_task(backbone, unlabelled=True, classes=4, per_class=9)
-    adapted, _ = run("layer_norm", task, epochs=2)
-    before, after = backbone.tower.state_dict_open_clip(), weights_of(adapted)
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not moved_tensors(backbone, run("layer_norm", task, epochs=2)[0])
 
 
 def test_a_tower_that_breaks_in_training_diverges(backbone: Backbone) -> None:
