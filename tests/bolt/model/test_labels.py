@@ -24,6 +24,7 @@ from bolt.clip.checkpoint_files import files_digest
 from bolt.model.labels import Journal, label_images
 from bolt.model.model import Model
 from bolt.model.threshold import NOTE, NoThreshold, choose_threshold, held_out_note
+from tests.bolt.model.pictures import picture as coloured
 from tests.helpers.waiting import TIMEOUT
 
 NAMES = ["red things", "green/blue"]
@@ -43,9 +44,7 @@ def model(backbone: Backbone, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 
 def picture(number: int) -> Image.Image:
-    pixels = np.random.default_rng(number).integers(0, 120, (40, 52, 3))
-    pixels[..., number % 2] += 120
-    return Image.fromarray(pixels.astype(np.uint8))
+    return coloured(number % 2, np.random.default_rng(number))
 
 
 @pytest.fixture
