@@ -24,14 +24,12 @@ from bolt.spectral.bases import (
 from bolt.spectral.directions import Directions, directions_per_source, top_directions
 from bolt.spectral.orthogonal import complete_columns, polar_factor, whiten
 from bolt.spectral.sources import PooledBasis, Sources, pooled_basis
-from bolt.spectral.task_vector_sum import GRID, add_task_vector, leave_out_mean
 from tests.helpers.towers import merge
 
 
 def reference_matrices() -> list[Tensor]:
     """Return three 6 x 9 float64 matrices with known results."""
-    i = torch.arange(6, dtype=torch.float64)[:, None]
-    j = torch.arange(9, dtype=torch.float64)
+    i, j = torch.arange(6, dtype=torch.float64)[:, None], torch.arange(9, dtype=torch.float64)
     return [
         torch.sin((0.7 + 0.3 * t) * i + (1.3 - 0.2 * t) * j + 0.1 + t)
         * (1 + 0.5 * torch.sin(1.9 * i + 0.31 * (t + 1) * j + 2))
@@ -49,47 +47,33 @@ def random_matrix(m: int, n: int, seed: int, dtype: torch.dtype = torch.float32)
     return torch.randn(m, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def assert_orthonormal(columns: Tensor, tolerance: float) -> None:
-    identity = torch.eye(columns.shape[1], dtype=columns.dtype)
-    torch.testing.assert_close(columns.mT @ columns, identity, rtol=0, atol=tolerance)
+def assert_orthonormal(basis: Basis, tolerance: float) -> None:
+    for columns in (basis.u, basis.v):
+        identity = torch.eye(basis.rank, dtype=columns.dtype)
+        torch.testing.assert_close(columns.mT @ columns, identity, rtol=0, atol=tolerance)
 
 
-def tsv_merge_of(matrices: Sequence[Tensor]) -> Tensor:
-    """Return TSV-M's update of whole matrices. More directions are passed than it uses."""
-    return tsv_merge([top_directions(matrix, 5) for matrix in matrices], (6, 9))
-
-
-def test_tsv_merge_reproduces_the_reference() -> None:
-    merged = tsv_merge_of(reference_matrices())
+def test_tsv_merge_reproduces_the_reference_and_keeps_the_singular_values() -> None:
+    """More directions are passed than it uses."""
+    matrices = reference_matrices()
+    merged = tsv_merge([top_directions(matrix, 5) for matrix in matrices], (6, 9))
     assert float(merged.norm()) == pytest.approx(9.067336, abs=1e-6)
-    close(torch.linalg.svdvals(merged), [4.022961, 3.904365, 3.883092, 3.632517, 3.422903, 3.286100])
+    values = torch.linalg.svdvals(merged)
+    close(values, [4.022961, 3.904365, 3.883092, 3.632517, 3.422903, 3.286100])
     first_row = [1.466714, 2.121826, -0.105906, -2.015951, -1.308449, 0.551048, 1.094703, 0.184301, -0.520232]
     close(merged[0], first_row)
-
-
-def test_tsv_merge_keeps_the_singular_values() -> None:
-    matrices = reference_matrices()
     kept = torch.cat([torch.linalg.svdvals(matrix)[:2] for matrix in matrices]).sort(descending=True).values
-    torch.testing.assert_close(torch.linalg.svdvals(tsv_merge_of(matrices)), kept)
+    torch.testing.assert_close(values, kept)
 
 
-def test_tsv_merge_of_one_task_is_the_task() -> None:
+def test_tsv_merge_of_one_task_of_copies_and_of_nothing() -> None:
     matrix = reference_matrices()[0]
     torch.testing.assert_close(tsv_merge([top_directions(matrix, 6)], (6, 9)), matrix)
-
-
-def test_a_task_merged_with_its_copy_counts_once() -> None:
-    matrix = reference_matrices()[0]
-    directions = top_directions(matrix, 3)
-    best = directions.u * directions.s @ directions.v.mT
-    torch.testing.assert_close(tsv_merge([directions, directions], (6, 9)), best)
-
-
-def test_tsv_merge_of_nothing_is_zero() -> None:
-    zero = top_directions(torch.zeros(6, 9, dtype=torch.float64), 3)
+    one, zero = top_directions(matrix, 3), top_directions(torch.zeros(6, 9, dtype=torch.float64), 3)
+    best = one.u * one.s @ one.v.mT
+    torch.testing.assert_close(tsv_merge([one, one], (6, 9)), best)
+    torch.testing.assert_close(tsv_merge([zero, one], (6, 9)), best)
     assert torch.equal(tsv_merge([zero, zero], (6, 9)), torch.zeros(6, 9, dtype=torch.float64))
-    one = top_directions(reference_matrices()[0], 3)
-    torch.testing.assert_close(tsv_merge([zero, one], (6, 9)), one.u * one.s @ one.v.mT)
     many = [top_directions(random_matrix(3, 2, seed), 2) for seed in range(5)]
     assert torch.linalg.matrix_rank(tsv_merge(many, (3, 2))) == 2, "more tasks than directions fill the matrix"
 
@@ -154,17 +138,19 @@ def test_directions_stop_at_the_rank() -> None:
     assert top_directions(torch.zeros(4, 5), 2).v.shape == (5, 0)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_matrix_that_is_not_finite_is_refused(value: float) -> None:
-    matrix = random_matrix(4, 4, 0)
-    matrix[2, 1] = value
-    with pytest.raises(ValueError, match="NaN or infinite"):
-        top_directions(matrix, 2)
-
-
-def test_no_directions_cannot_be_asked_for() -> None:
+def test_what_has_no_directions_no_basis_or_no_polar_factor_is_refused() -> None:
+    for value in (math.nan, math.inf):
+        matrix = random_matrix(4, 4, 0)
+        matrix[2, 1] = value
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            top_directions(matrix, 2)
     with pytest.raises(ValueError, match="not 0"):
         top_directions(torch.eye(2), 0)
+    with pytest.raises(ValueError, match=r"\(4, 2\).*\(5, 4\)"):
+        orthonormal_basis([top_directions(random_matrix(4, 5, 0), 2)], (5, 4))
+    for stack in (torch.ones(4, 2), torch.zeros(4, 2), torch.eye(3)[:2]):
+        with pytest.raises(ValueError, match="dependent columns"):
+            polar_factor(stack)
 
 
 @pytest.mark.parametrize(
@@ -204,8 +190,7 @@ def test_a_basis_is_orthonormal_whatever_the_sources_are(stack: tuple[list[Direc
     assert basis.u.shape == (m, basis.rank)
     assert basis.v.shape == (n, basis.rank)
     assert basis.rank <= min(m, n, sum(len(d.s) for d in directions))
-    assert_orthonormal(basis.u, 2e-6)
-    assert_orthonormal(basis.v, 2e-6)
+    assert_orthonormal(basis, 2e-6)
 
 
 @given(stacks(), st.integers(0, 2**20))
@@ -238,19 +223,13 @@ def test_the_diagonal_solves_the_least_squares_problem(shape: tuple[int, int], s
     torch.testing.assert_close(diagonal_coefficients(basis, matrix), best, rtol=1e-9, atol=1e-9)
 
 
-def test_a_duplicate_source_changes_nothing() -> None:
+def test_duplicate_and_zero_sources_change_nothing() -> None:
     one, other = (top_directions(random_matrix(12, 9, seed), 3) for seed in (0, 1))
-    single, double = orthonormal_basis([one, other], (12, 9)), orthonormal_basis([one, other, one], (12, 9))
+    zero = top_directions(torch.zeros(12, 9), 3)
+    single, double = (orthonormal_basis(stack, (12, 9)) for stack in ([one, other], [zero, one, other, one, zero]))
     assert double.rank == 6
     torch.testing.assert_close(single.u, double.u)
     torch.testing.assert_close(single.v, double.v)
-
-
-def test_a_zero_task_vector_changes_nothing() -> None:
-    one = top_directions(random_matrix(12, 9, 0), 3)
-    none = top_directions(torch.zeros(12, 9), 3)
-    basis = orthonormal_basis([none, one, none], (12, 9))
-    torch.testing.assert_close(basis.u, orthonormal_basis([one], (12, 9)).u)
 
 
 def test_zero_task_vectors_alone_make_an_empty_basis() -> None:
@@ -262,11 +241,9 @@ def test_zero_task_vectors_alone_make_an_empty_basis() -> None:
 
 
 def test_more_directions_than_the_matrix_has_fill_its_rank_and_stop() -> None:
-    directions = [top_directions(random_matrix(5, 4, seed), 3) for seed in range(6)]
-    basis = orthonormal_basis(directions, (5, 4))
+    basis = orthonormal_basis([top_directions(random_matrix(5, 4, seed), 3) for seed in range(6)], (5, 4))
     assert basis.rank == 4
-    assert_orthonormal(basis.u, 1e-6)
-    assert_orthonormal(basis.v, 1e-6)
+    assert_orthonormal(basis, 1e-6)
 
 
 def test_near_duplicates_are_kept_and_orthonormal() -> None:
@@ -276,13 +253,7 @@ def test_near_duplicates_are_kept_and_orthonormal() -> None:
         near = base + distance * random_matrix(40, 30, 1)
         basis = orthonormal_basis([top_directions(base, 2), top_directions(near, 2)], (40, 30))
         assert basis.rank == 4, distance
-        assert_orthonormal(basis.u, 1e-6)
-        assert_orthonormal(basis.v, 1e-6)
-
-
-def test_directions_of_another_matrix_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"\(4, 2\).*\(5, 4\)"):
-        orthonormal_basis([top_directions(random_matrix(4, 5, 0), 2)], (5, 4))
+        assert_orthonormal(basis, 1e-6)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-2, 1e-4])
@@ -292,12 +263,6 @@ def test_the_polar_factor_is_p_times_q(scale: float) -> None:
     stack[:, 4] = stack[:, 3] + scale * stack[:, 4]
     p, _, qh = torch.linalg.svd(stack, full_matrices=False)
     torch.testing.assert_close(polar_factor(stack), p @ qh, rtol=1e-8, atol=1e-8)
-
-
-@pytest.mark.parametrize("stack", [torch.ones(4, 2), torch.zeros(4, 2), torch.eye(3)[:2]])
-def test_dependent_columns_have_no_polar_factor(stack: Tensor) -> None:
-    with pytest.raises(ValueError, match="dependent columns"):
-        polar_factor(stack)
 
 
 @given(st.integers(1, 16), st.data())
@@ -345,8 +310,7 @@ def test_a_padded_basis_begins_with_its_own(stack: tuple[list[Directions], tuple
     assert wide.rank == (max(basis.rank, min(width, *shape)) if basis.rank else 0)
     assert torch.equal(wide.u[:, : basis.rank], basis.u)
     assert torch.equal(wide.v[:, : basis.rank], basis.v)
-    assert_orthonormal(wide.u, 3e-6)
-    assert_orthonormal(wide.v, 3e-6)
+    assert_orthonormal(wide, 3e-6)
 
 
 def test_padding_follows_its_generator() -> None:
@@ -367,13 +331,10 @@ def test_a_pretrained_basis_is_the_leading_or_the_trailing_singular_triplets() -
 
 
 def test_a_random_basis_is_orthonormal_and_follows_its_generator() -> None:
-    def drawn(seed: int) -> Basis:
-        return random_basis((10, 6), 6, torch.Generator().manual_seed(seed))
-
-    assert_orthonormal(drawn(1).u, 1e-6)
-    assert_orthonormal(drawn(1).v, 1e-6)
-    assert torch.equal(drawn(1).u, drawn(1).u)
-    assert not torch.equal(drawn(1).u, drawn(2).u)
+    one, again, other = (random_basis((10, 6), 6, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    assert_orthonormal(one, 1e-6)
+    assert torch.equal(one.u, again.u)
+    assert not torch.equal(one.u, other.u)
 
 
 class Matrices(Sources):
@@ -410,61 +371,3 @@ def test_pooling_coefficients_equals_pooling_task_vectors(count: int, shape: tup
 def test_a_basis_has_as_many_columns_as_its_sources_may_give() -> None:
     start = pooled_basis(Matrices([random_matrix(24, 16, seed) for seed in range(4)]), "any", 12)
     assert start.basis.rank == 4 * (16 // 4)
-
-
-def task_vectors(count: int, seed: int = 0) -> list[Tensor]:
-    """Return random float32 task vectors, whose magnitudes span many orders."""
-    generator = torch.Generator().manual_seed(seed)
-    size = (64, 48)
-    return [
-        torch.randn(size, generator=generator) * 10 ** (4 * torch.rand(size, generator=generator) - 7)
-        for _ in range(count)
-    ]
-
-
-def total_of(vectors: Sequence[Tensor]) -> Tensor:
-    total = torch.zeros_like(vectors[0], dtype=torch.float64)
-    for vector in vectors:
-        add_task_vector(total, vector)
-    return total
-
-
-def test_leave_out_mean_is_the_mean_of_the_others() -> None:
-    vectors = task_vectors(5)
-    expected = torch.stack(vectors[:3]).double().mean(dim=0)
-    actual = leave_out_mean(total_of(vectors), vectors[3:], 5)
-    assert actual.dtype == torch.float32
-    torch.testing.assert_close(actual.double(), expected, rtol=1e-7, atol=2 * GRID)
-
-
-@pytest.mark.parametrize("factor", [1e-6, 1.0, 1000.0])
-def test_nothing_of_a_held_out_model_is_left(factor: float) -> None:
-    """The mean without the target has the same bits whether the target's model is absent, present or large noise."""
-    others, own = task_vectors(16), task_vectors(1, seed=9)[0]
-    poisoned = factor * torch.randn(own.shape, generator=torch.Generator().manual_seed(5)) * 0.01
-    never_there = leave_out_mean(total_of(others), [], 16)
-    assert torch.equal(never_there, leave_out_mean(total_of([*others, own]), [own], 17))
-    assert torch.equal(never_there, leave_out_mean(total_of([*others, poisoned]), [poisoned], 17))
-    assert torch.equal(never_there, leave_out_mean(total_of([poisoned, *others[::-1], own]), [own, poisoned], 18))
-
-
-def test_differences_of_float32_weights_lie_on_the_grid() -> None:
-    generator = torch.Generator().manual_seed(4)
-    before = 0.02 * torch.randn(1000, generator=generator)
-    after = before + 1e-4 * torch.randn(1000, generator=generator)
-    difference = (after - before)[(before.abs() > 1e-5) & (after.abs() > 1e-5)]
-    total = torch.zeros(len(difference), dtype=torch.float64)
-    add_task_vector(total, difference)
-    assert torch.equal(total, difference.double())
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, 1e6])
-def test_absurd_task_vectors_are_refused(value: float) -> None:
-    with pytest.raises(ValueError, match="not below 64"):
-        add_task_vector(torch.zeros(2, dtype=torch.float64), torch.tensor([0.0, value]))
-
-
-def test_leaving_everyone_out_is_an_error() -> None:
-    vectors = task_vectors(2)
-    with pytest.raises(ValueError, match="2 of 2"):
-        leave_out_mean(total_of(vectors), vectors, 2)

@@ -108,15 +108,15 @@ def test_under_autocast_the_coefficients_gradient_stays_float32() -> None:
     assert relative_error(half, module.coefficients.grad) < 0.03
 
 
-def test_no_input_gradient_is_computed_where_none_is_needed() -> None:
+def test_a_frozen_layer_still_passes_the_gradient_of_its_input_on() -> None:
     linear, basis, s0 = random_spectral()
-    module = SpectralLinear(linear, basis, s0)
-    module(torch.randn(3, 5, dtype=torch.float64)).sum().backward()
-    assert module.coefficients.grad is not None
     frozen = SpectralLinear(linear, basis, s0).requires_grad_(False)
     x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     frozen(x).sum().backward()
     assert x.grad is not None
+    module = SpectralLinear(linear, basis, s0)
+    module(x.detach()).sum().backward()
+    assert module.coefficients.grad is not None
 
 
 def test_relu_uses_positive_coefficients_and_never_moves_the_others() -> None:
@@ -139,18 +139,23 @@ def test_a_basis_of_another_shape_is_refused() -> None:
         SpectralLinear(linear, basis, s0[:2])
 
 
-def attached(backbone: Backbone, scale: float = 1.0) -> tuple[dict[str, Basis], dict[str, Tensor]]:
+def attached(backbone: Backbone) -> tuple[dict[str, Basis], dict[str, Tensor]]:
     sources = RandomSources(backbone)
     start = {name: sources.pooled_basis(name, 2) for name in matrix_modules(backbone.tower)}
-    bases = {name: value.basis for name, value in start.items()}
-    return bases, {name: scale * value.pooled for name, value in start.items()}
+    return {name: each.basis for name, each in start.items()}, {name: each.pooled for name, each in start.items()}
 
 
-def test_zero_coefficients_leave_the_tower_as_it_is(backbone: Backbone) -> None:
-    bases, s0 = attached(backbone, 0.0)
-    adapted, _ = attach_coefficients(backbone.tower, bases, s0)
+def test_a_merged_tower_computes_what_the_attached_one_does(backbone: Backbone) -> None:
+    """Zero coefficients leave the tower as it is, bit for bit."""
+    bases, s0 = attached(backbone)
     images = torch.randn(2, 3, 32, 32)
-    assert torch.equal(adapted(images), backbone.tower(images))
+    still, _ = attach_coefficients(backbone.tower, bases, {name: 0 * s for name, s in s0.items()})
+    assert torch.equal(still(images), backbone.tower(images))
+    adapted, _ = attach_coefficients(backbone.tower, bases, s0, "relu")
+    plain = merge_coefficients(adapted)
+    torch.testing.assert_close(plain(images), adapted(images))
+    assert not any(isinstance(module, SpectralLinear) for module in plain.modules())
+    assert not any(parameter.requires_grad for parameter in plain.parameters())
 
 
 def test_merged_weights_are_open_clips_plus_the_update(backbone: Backbone) -> None:
@@ -163,16 +168,6 @@ def test_merged_weights_are_open_clips_plus_the_update(backbone: Backbone) -> No
             assert not torch.equal(tensor, before[name])
         else:
             assert torch.equal(tensor, before[name])
-
-
-def test_a_merged_tower_computes_what_the_attached_one_does(backbone: Backbone) -> None:
-    bases, s0 = attached(backbone)
-    adapted, _ = attach_coefficients(backbone.tower, bases, s0, "relu")
-    plain = merge_coefficients(adapted)
-    images = torch.randn(2, 3, 32, 32)
-    torch.testing.assert_close(plain(images), adapted(images))
-    assert not any(isinstance(module, SpectralLinear) for module in plain.modules())
-    assert not any(parameter.requires_grad for parameter in plain.parameters())
 
 
 def test_frozen_tensors_are_shared(backbone: Backbone) -> None:
