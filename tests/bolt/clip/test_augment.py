@@ -115,16 +115,6 @@ def test_very_long_images_get_the_largest_allowed_box() -> None:
     assert (box.height, box.width, box.left) == (13, 10, 0)
 
 
-def test_a_view_is_the_crop_resized_and_mirrored() -> None:
-    image = gradient(64, 64)
-    flat = Crop(smallest=1.0, largest=1.0, flip=1.0)
-    for index in range(20):
-        view = augmented_view(image, 64, "d", 0, 1, index, flat)
-        if torch.equal(view, image.flip(-1)):
-            return
-    pytest.fail("no view of the whole image was drawn in twenty")
-
-
 SIDES = [
     (375, 500), (448, 598), (256, 256), (32, 32), (28, 28), (600, 600), (500, 333), (224, 224), (96, 640), (40, 31),
 ]  # fmt: skip
@@ -147,14 +137,6 @@ def test_extreme_pixels_are_clamped_like_torchvision(mirrored: bool) -> None:
     boxes = [Box(0, 0, 64, 80, mirrored), Box(3, 5, 17, 60, mirrored), Box(1, 1, 1, 2, mirrored)]
     found = resize_crops([board] * 3, boxes, 48)
     assert torch.equal(found, torch.stack([crop_view(board, box, 48) for box in boxes]))
-
-
-def test_a_crop_does_not_depend_on_the_rest_of_its_batch() -> None:
-    images = [noise(*sides) for sides in SIDES[:4]]
-    boxes = [view_box(*sides, "made-up", 1, 2, 3) for sides in SIDES[:4]]
-    together = resize_crops(images, boxes, 64)
-    alone = [resize_crops([image], [box], 64)[0] for image, box in zip(images, boxes, strict=True)]
-    assert torch.equal(together, torch.stack(alone))
 
 
 def test_nothing_waits_for_the_device() -> None:

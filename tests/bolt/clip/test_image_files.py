@@ -2,6 +2,7 @@
 
 import io
 import struct
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -119,9 +120,11 @@ def test_measured_values_are_read_in_a_stated_range(tmp_path: Path, form: str) -
     assert not reading_notes([read_as(open_image(path, Reading(range=(200, 3000))))], Reading(range=(200, 3000)))
 
 
-def test_measured_values_compressed_by_libtiff_are_read_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{"compression": "zlib"}, {"planarconfig": "separate"}], ids=["libtiff", "planes"])
+def test_measured_values_in_other_layouts_are_read_whole(options: dict[str, str], tmp_path: Path) -> None:
     tifffile = pytest.importorskip("tifffile")
-    tifffile.imwrite(tmp_path / "a.tif", REFLECTANCES, photometric="rgb", compression="zlib")
+    stored = np.moveaxis(REFLECTANCES, -1, 0) if "planarconfig" in options else REFLECTANCES
+    tifffile.imwrite(tmp_path / "a.tif", stored, photometric="rgb", **options)
     found = np.asarray(open_image(tmp_path / "a.tif", Reading(range=(0, 3000))))
     assert np.array_equal(found, np.rint(REFLECTANCES * (255 / 3000)))
 
@@ -150,12 +153,6 @@ def test_numbers_beyond_the_usual_need_a_stated_range(tmp_path: Path, values: An
     assert np.asarray(open_image(tmp_path / "a.tif", Reading(range=(0, 3000)))).tolist() == [pixels]
 
 
-def test_twelve_bits_fill_the_range_of_twelve_bits(tmp_path: Path) -> None:
-    rows = bytes([0xFF, 0xF0, 0x00, 0x80, 0x00, 0x00])  # 4095, 0, 2048, 0
-    write_tiff(tmp_path / "a.tif", np.zeros((1, 4, 1), np.uint8), 1, bits=12, data=rows)
-    assert np.asarray(open_image(tmp_path / "a.tif")).tolist() == [[255, 0, 128, 0]]
-
-
 @pytest.mark.parametrize("layout", ["contig", "separate", "pages"])
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "int16"])
 def test_many_bands_are_read_with_those_that_are_chosen(tmp_path: Path, layout: str, dtype: str) -> None:
@@ -182,18 +179,14 @@ def test_bands_of_other_formats_and_of_false_opacity_can_be_chosen(tmp_path: Pat
         assert pixel(open_image(tmp_path / name, Reading(bands=(4, 1, 2))), (1, 1)) == [values[1, 1, 3], 200, 40]
 
 
-def test_planes_of_16_bits_and_signed_bytes_are_not_mistaken(tmp_path: Path) -> None:
-    tifffile = pytest.importorskip("tifffile")
-    tifffile.imwrite(tmp_path / "a.tif", np.moveaxis(REFLECTANCES, -1, 0), photometric="rgb", planarconfig="separate")
-    found = np.asarray(open_image(tmp_path / "a.tif", Reading(range=(0, 3000))))
-    assert np.array_equal(found, np.rint(REFLECTANCES * (255 / 3000)))
-    tifffile.imwrite(tmp_path / "b.tif", np.array([[-128, 0, 127]], np.int8))
+def test_signed_bytes_are_not_mistaken(tmp_path: Path) -> None:
+    pytest.importorskip("tifffile").imwrite(tmp_path / "b.tif", np.array([[-128, 0, 127]], np.int8))
     assert np.asarray(open_image(tmp_path / "b.tif", Reading(range=(-128, 127)))).tolist() == [[0, 128, 255]]
 
 
 def test_without_tifffile_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tiff(tmp_path / "a.tif", np.zeros((4, 4, 7), np.uint16), 1)
-    monkeypatch.setitem(__import__("sys").modules, "tifffile", None)
+    monkeypatch.setitem(sys.modules, "tifffile", None)
     with pytest.raises(OSError, match=r"a\.tif.*pip install tifffile"):
         open_named(tmp_path / "a.tif")
 
@@ -334,12 +327,15 @@ def test_zero_is_white_if_the_file_says_so(tmp_path: Path, dtype: str) -> None:
     assert np.asarray(ranged).tolist() == [[0, 0, 255]]
 
 
-def test_a_flat_psd_is_read() -> None:
+def test_a_flat_psd_and_twelve_bits_are_read(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
     head = b"8BPS" + struct.pack(">H6xHIIHH", 1, 3, 5, 7, 8, 3) + bytes(12) + bytes(2)
     image = open_image(io.BytesIO(head + pixels.transpose(2, 0, 1).tobytes()))
     assert np.array_equal(np.asarray(image), pixels)
     assert not read_as(image).remarks
+    rows = bytes([0xFF, 0xF0, 0x00, 0x80, 0x00, 0x00])  # 4095, 0, 2048, 0
+    write_tiff(tmp_path / "a.tif", np.zeros((1, 4, 1), np.uint8), 1, bits=12, data=rows)
+    assert np.asarray(open_image(tmp_path / "a.tif")).tolist() == [[255, 0, 128, 0]]
 
 
 @pytest.mark.parametrize(
