@@ -5,7 +5,6 @@ A step that takes long keeps its result in the store. So the same command contin
 
 from __future__ import annotations
 
-import shutil
 import time
 from functools import partial
 
@@ -33,8 +32,7 @@ from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.task import make_task
 from orchestrator.datasets.layouts import folder_layout
 from orchestrator.datasets.progress import show_progress
-from orchestrator.models.export import COMPARED_IMAGES, check_form, compare_saved
-from orchestrator.models.model_card import write_card
+from orchestrator.models.export import COMPARED_IMAGES, check_form, save_checked
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
 from orchestrator.util.units import first_lines, pluralize
@@ -124,15 +122,10 @@ def _save(done: Adaptation, inputs: CellInputs, adapted: Adapted, support: Suppo
     request = done.request
     names, reading = done.images.class_names, done.images.entry.reading
     model = Model.from_adapted(inputs.backbone, adapted, names, notes=model_notes(done), reading=reading)
-    staged = request.model.with_name(f".{request.model.name}.checking")
-    with writing(f"the model {request.model}", "-o", KEPT):
+    with writing(f"the page {request.page}", "-o", KEPT):
         request.page.parent.mkdir(parents=True, exist_ok=True)
         with replacing(request.page) as temporary:
             temporary.write_text(adapt_page(done), encoding="utf-8")
-        shutil.rmtree(staged, ignore_errors=True)
-        model.save(staged, done.form, with_basis=True)
-        card = adapt_card(done, adapted.trainable_parameters, make_manifest(inputs.loaded, ()))
-        write_card(card, inputs.loaded.catalog, staged, done.form, model.tower.prompts is not None)
-    compare_saved(model, staged, inputs, support.pixels(0, torch.arange(min(COMPARED_IMAGES, len(support)))))
-    with writing(f"the model {request.model}", "-o", KEPT):
-        staged.rename(request.model)
+    card = adapt_card(done, adapted.trainable_parameters, make_manifest(inputs.loaded, ()))
+    pixels = support.pixels(0, torch.arange(min(COMPARED_IMAGES, len(support))))
+    save_checked(model, request.model, done.form, card, inputs, pixels, with_basis=True, hint=KEPT)

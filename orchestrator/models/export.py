@@ -8,6 +8,7 @@ is read back and compared with the model in memory.
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -127,39 +128,50 @@ def save_model(
     *,
     with_basis: bool = False,
 ) -> float:
-    """Save a model with its model card into a new folder, and read the model back.
-
-    Returns the largest difference between the logits of the model in memory and those of the model read back, on
-    :data:`COMPARED_IMAGES` test images. Checksums guarantee equal weights, but the last bit of a product can depend on
-    the memory's alignment.
-
-    Raises ``UserError`` if the folder cannot be written or is not empty, or if the logits differ by more than
-    ``LOGIT_TOLERANCE``.
-    """
+    """Save the model of a cell with its model card; see :func:`save_checked`, which compares it on test images."""
     cell, notes = result.cell, [f"Cell: `{result.cell.id}`, protocol `{result.cell.protocol.name}`."]
     if cell.selects_on_test:
         notes.append("Under this protocol, test labels may have chosen a setting.")
     size, trained = result.support_size, result.trainable_parameters
     card = ModelCard(cell.id, cell, result.evaluations, tuple(notes), size, trained, result.manifest)
-    with writing("the model", f"-o {folder}"):
-        made.model.save(folder, form, with_basis=with_basis)
-        write_card(card, loaded.catalog, folder, form, made.model.tower.prompts is not None)
-    return compare_saved(made.model, folder, CellInputs(cell, loaded), _some_images(result, loaded, COMPARED_IMAGES))
+    pixels = _some_images(result, loaded, COMPARED_IMAGES)
+    return save_checked(made.model, folder, form, card, CellInputs(cell, loaded), pixels, with_basis=with_basis)
 
 
-def compare_saved(model: Model, folder: Path, inputs: CellInputs, pixels: torch.Tensor) -> float:
-    """Read a saved model back, and return the largest difference between its logits and those of ``model``.
+def save_checked(
+    model: Model,
+    folder: Path,
+    form: Form,
+    card: ModelCard,
+    inputs: CellInputs,
+    pixels: torch.Tensor,
+    *,
+    with_basis: bool = False,
+    hint: str = "",
+) -> float:
+    """Save a model with its model card, and read it back. The folder appears only when it is complete and compared.
 
-    ``pixels``: images, uint8 (B, 3, S, S). Raises ``UserError`` if the logits differ by more than ``LOGIT_TOLERANCE``.
+    Returns the largest difference between the logits of the model in memory and those of the model read back, for
+    ``pixels``, uint8 (B, 3, S, S). Checksums guarantee equal weights, but the last bit of a product can depend on the
+    memory's alignment.
+
+    Raises ``UserError``, with ``hint``, if the folder cannot be written; also if the logits differ by more than
+    ``LOGIT_TOLERANCE``.
     """
-    again = load_model(folder, inputs.backbone, inputs.sources)
-    ours, theirs = model.logits(pixels), again.logits(pixels)
+    staged = folder.with_name(f".{folder.name}.checking")
+    with writing(f"the model {folder}", "-o", hint):
+        shutil.rmtree(staged, ignore_errors=True)  # of a command that was killed
+        model.save(staged, form, with_basis=with_basis)
+        write_card(card, inputs.loaded.catalog, staged, form, model.tower.prompts is not None)
+    ours, theirs = model.logits(pixels), load_model(staged, inputs.backbone, inputs.sources).logits(pixels)
     difference = float((ours - theirs).abs().max())
     if not difference <= LOGIT_TOLERANCE * float(ours.abs().max()) or not torch.isfinite(theirs).all():
         raise UserError(
-            f"the model read back from {folder} gives other logits: they differ by up to {difference:g}",
+            f"the model read back from {staged} gives other logits: they differ by up to {difference:g}",
             hint="do not use the saved model: this is a bug of the project or a fault of the disk",
         )
+    with writing(f"the model {folder}", "-o", hint):
+        staged.rename(folder)
     return difference
 
 

@@ -121,6 +121,25 @@ def test_an_exported_model_is_the_measured_one(
     assert form == "huggingface" or (predicted == recorded.predicted).all()
 
 
+def test_an_export_that_is_killed_before_its_end_leaves_no_folder(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder was there before its card, and the same command refused to continue."""
+    result = finished(world, "linear_probe")
+    made = restore_model(result, world.loaded)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("orchestrator.models.export.write_card", killed)
+        with pytest.raises(KeyboardInterrupt):
+            save_model(made, result, world.loaded, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    save_model(made, result, world.loaded, tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 def test_a_cell_with_a_damaged_adapter_is_run_again(world: World, tmp_path: Path) -> None:
     result = finished(world, "linear_probe")
     kept = Path(world.settings.store_url, "adapters", result.cell.id)
