@@ -29,7 +29,7 @@ class TrackingProblem:
 
 
 _REFUSALS = {
-    ("file is not a database", "disk image is malformed"): (
+    ("file is not a database", "disk image is malformed", "no such table"): (
         "the database of runs is damaged; `python -m orchestrator sync GRID --rebuild` makes a new one"
     ),
     ("out-of-date database schema", "Can't locate revision"): (

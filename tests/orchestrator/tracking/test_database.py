@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -90,7 +91,7 @@ def test_other_versions_are_named(
     assert "mlflow db upgrade" in problem.message
 
 
-@pytest.mark.parametrize("damage", ["not a database", "torn"])
+@pytest.mark.parametrize("damage", ["not a database", "torn", "emptied"])
 def test_a_damaged_database_is_said_and_made_anew(damage: str, sqlite_store: tuple[str, str], tracker: Tracker) -> None:
     results = some_results()[:3]
     tracker.sync(results, describe)
@@ -98,9 +99,12 @@ def test_a_damaged_database_is_said_and_made_anew(damage: str, sqlite_store: tup
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
     size = path.stat().st_size
-    with open(path, "r+b") as stream:
-        stream.seek(0 if damage == "not a database" else 100)
-        stream.write(b"\xff" * (size - 200 if damage == "torn" else 4096))
+    if damage == "emptied":
+        os.truncate(path, size := 0)
+    else:
+        with open(path, "r+b") as stream:
+            stream.seek(0 if damage == "not a database" else 100)
+            stream.write(b"\xff" * (size - 200 if damage == "torn" else 4096))
     with pytest.raises(sqlite3.DatabaseError) as found:
         open_client(sqlite_store[0])
     assert "sync GRID --rebuild" in classify_tracking_error(found.value).message
