@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 from torch import Tensor
 from torchvision import transforms
 from torchvision.transforms.v2 import functional
@@ -37,16 +36,6 @@ def gradient(height: int, width: int) -> Tensor:
     rows, columns = torch.linspace(0, 1, height)[:, None], torch.linspace(0, 1, width)
     planes = [rows.expand(height, width), columns.expand(height, width), rows * columns]
     return (255 * torch.stack(planes)).to(torch.uint8)
-
-
-@pytest.mark.parametrize(("height", "width"), [(50, 80), (80, 50), (33, 32), (20, 20), (200, 31)])
-def test_the_evaluation_view_is_clips(height: int, width: int) -> None:
-    image = gradient(height, width)
-    clip = transforms.Compose([transforms.Resize(32, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(32)])
-    expected = torch.from_numpy(np.array(clip(Image.fromarray(image.permute(1, 2, 0).numpy())))).permute(2, 0, 1)
-    actual = evaluation_view(image, InputSize(32))
-    assert actual.shape == (3, 32, 32)
-    assert int((actual.int() - expected.int()).abs().max()) <= 1
 
 
 @pytest.mark.parametrize("size", [32, 224])

@@ -69,33 +69,23 @@ def test_normalise_equals_clips_preprocessing(backbone: Backbone) -> None:
     assert pixels.dtype == torch.uint8
 
 
-def test_mean_and_deviation_come_from_the_model() -> None:
+def test_features_are_open_clips_and_the_model_is_untouched() -> None:
     model = random_clip()
     model.visual.image_mean, model.visual.image_std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
-    assert Backbone.from_open_clip(model, tokenize, "grey").mean == (0.5, 0.5, 0.5)
-    assert random_backbone().mean == open_clip.OPENAI_DATASET_MEAN
-
-
-def test_features_equal_open_clips_and_repeat_bit_for_bit() -> None:
-    model = random_clip()
     backbone = Backbone.from_open_clip(model, tokenize, "tiny")
+    assert not any(parameter.requires_grad for parameter in backbone.tower.parameters())
+    assert not backbone.tower.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert backbone.logit_scale == pytest.approx(1 / 0.07)
+    assert (backbone.activation, backbone.image_size, backbone.embed_dim) == ("gelu", 32, 16)
+    assert backbone.mean == (0.5, 0.5, 0.5)
+    assert random_backbone().mean == open_clip.OPENAI_DATASET_MEAN
     pixels = torch.randint(0, 256, (7, 3, 32, 32), dtype=torch.uint8)
     features = backbone.encode_images(pixels, batch_size=3)
     assert torch.equal(features, backbone.encode_images(pixels, batch_size=3))
     with torch.no_grad():
         torch.testing.assert_close(features, model.encode_image(backbone.normalise(pixels)), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(features, backbone.encode_images(pixels), rtol=1e-5, atol=1e-5)
-
-
-def test_nothing_is_trainable_and_the_model_is_untouched() -> None:
-    model = random_clip()
-    backbone = Backbone.from_open_clip(model, tokenize, "tiny")
-    assert not any(parameter.requires_grad for parameter in backbone.tower.parameters())
-    assert not backbone.tower.training
-    assert model.visual is not None
-    assert all(parameter.requires_grad for parameter in model.parameters())
-    assert backbone.logit_scale == pytest.approx(1 / 0.07)
-    assert (backbone.activation, backbone.image_size, backbone.embed_dim) == ("gelu", 32, 16)
 
 
 def test_prompts_are_normalised_before_and_after_the_mean() -> None:

@@ -21,7 +21,7 @@ from bolt.methods.lora import trainable_adapters
 from bolt.model.loading import UnreadableModel, load_model
 from bolt.model.model import Model
 from bolt.protocol import PUBLISHED
-from bolt.task.task import Adapted
+from tests.helpers.adapting import adapt, run
 from tests.helpers.timm_trunks import TRUNKS
 from tests.helpers.towers import SIZE, make_task, random_clip, tokenize
 
@@ -71,11 +71,8 @@ def test_every_matrix_has_its_name_and_computes_the_features(backbone: Backbone)
         assert not torch.equal(backbone.encode_images(some_pixels(), changed), before), name
     assert torch.equal(backbone.encode_images(some_pixels()), before)
     assert tower.state_dict_open_clip().keys() == tower.visual.state_dict().keys()
-    assert (tower.shape.layers, tower.shape.width, tower.shape.patch_size) == (
-        2,
-        16 if backbone.name == "siglip" else 32,
-        8,
-    )
+    width = 16 if backbone.name == "siglip" else 32
+    assert (tower.shape.layers, tower.shape.width, tower.shape.patch_size) == (2, width, 8)
 
 
 @pytest.mark.parametrize(("name", "track"), ADAPTING)
@@ -117,14 +114,13 @@ def test_a_tower_that_passes_a_matrix_by_or_draws_is_frozen(family: str, changes
 
 
 def test_prolip_says_what_it_lacks(backbone: Backbone) -> None:
-    method = METHODS["prolip"]
     with pytest.raises(UnsupportedTower, match="projection"):
-        method.adapt(make_task(backbone), method.configure(method.test_settings))
+        run("prolip", make_task(backbone))
 
 
 @pytest.mark.parametrize("form", ["adapter", "state_dict"])
 def test_a_model_is_saved_in_open_clips_own_names(form: Any, backbone: Backbone, tmp_path: Path) -> None:
-    adapted = METHODS["bolt"].adapt(make_task(backbone), METHODS["bolt"].configure(METHODS["bolt"].test_settings))
+    adapted = run("bolt", make_task(backbone))[0]
     model = Model.from_adapted(backbone, adapted, ["a", "b", "c"])
     with pytest.raises(ValueError, match="transformers has no CLIP"):
         model.save(tmp_path / "other", "huggingface")
@@ -147,7 +143,7 @@ def test_a_tower_with_a_projection_behind_the_trunk_is_read_back(tmp_path: Path)
     model = random_model("siglip")
     model.visual.head.add_module("proj", nn.Linear(16, 16, bias=False))
     backbone = Backbone.from_open_clip(model, tokenize, "projected")
-    adapted = METHODS["bolt"].adapt(make_task(backbone), METHODS["bolt"].configure(METHODS["bolt"].test_settings))
+    adapted = run("bolt", make_task(backbone))[0]
     Model.from_adapted(backbone, adapted, ["a", "b", "c"]).save(tmp_path / "model", form="state_dict")
     found = load_model(tmp_path / "model", backbone)
     features = (backbone.encode_images(some_pixels(), tower) for tower in (found.tower, adapted.tower))
@@ -166,5 +162,5 @@ def test_a_fine_tuned_checkpoint_is_a_source(backbone: Backbone) -> None:
 
 
 def test_adapted_towers_are_plain(backbone: Backbone) -> None:
-    adapted: Adapted = METHODS["lora"].adapt(make_task(backbone), METHODS["lora"].configure({"epochs": 1}))
+    adapted = adapt("lora", make_task(backbone), epochs=1)
     assert [type(part) for part in adapted.tower.modules()] == [type(part) for part in backbone.tower.modules()]

@@ -77,16 +77,12 @@ def test_what_does_not_fit_is_listed(tower: ImageTower) -> None:
 @pytest.mark.parametrize(
     ("vision", "complaint"),
     [
-        ({"pool_type": "avg"}, "class token"),
-        ({"attentional_pool": True}, "class token"),
-        ({"ls_init_value": 1e-5}, "layer scale"),
-        ({"patch_dropout": 0.1}, "patch dropout"),
-        ({"no_ln_pre": True}, "layer norm before"),
-        ({"act_kwargs": {"approximate": "tanh"}}, "activation"),
-        ({"block_type": "custom"}, "custom"),
-        ({"norm_kwargs": {"bias": False}}, "layer norms without a bias"),
+        ({"pool_type": "avg"}, "class token"), ({"attentional_pool": True}, "class token"),
+        ({"ls_init_value": 1e-5}, "layer scale"), ({"patch_dropout": 0.1}, "patch dropout"),
+        ({"no_ln_pre": True}, "layer norm before"), ({"act_kwargs": {"approximate": "tanh"}}, "activation"),
+        ({"block_type": "custom"}, "custom"), ({"norm_kwargs": {"bias": False}}, "layer norms without a bias"),
     ],
-)
+)  # fmt: skip
 def test_other_architectures_are_refused(vision: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UnsupportedTower, match=complaint):
         ImageTower.from_open_clip(random_clip(**vision).visual)

@@ -9,14 +9,12 @@ from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
 from bolt.clip.tensor_names import tensor_names
-from bolt.methods import METHODS
-from bolt.methods.adamerging import AdaMergingSettings, minimise_entropy, summed_entropy
+from bolt.methods.adamerging import AdaMergingSettings, adapt, minimise_entropy, summed_entropy
 from bolt.methods.common.composition import Composition
 from tests.helpers.adapting import logits_of
 from tests.helpers.towers import RandomSources, make_task, weights_of
 from tests.helpers.waves import wave
 
-ADAMERGING = METHODS["adamerging"]
 IMAGES = torch.cat([wave(4, 5, 0.7, 1.3, 0.2), wave(4, 5, 0.45, 1.9, 1)])
 HEAD = F.normalize(0.1 * wave(3, 4, 1.1, 0.9, 0.5) + 0.5, dim=-1)
 BASE = {
@@ -118,7 +116,7 @@ def test_a_coefficient_below_zero_only_drifts_on() -> None:
 def test_the_tower_is_the_composed_one(coefficients: Literal["layer_wise", "task_wise"], backbone: Backbone) -> None:
     sources = RandomSources(backbone, count=3)
     task = make_task(backbone, sources=sources, unlabelled=True)
-    adapted = ADAMERGING.adapt(task, AdaMergingSettings(5, 4, 1e-2, coefficients=coefficients))
+    adapted = adapt(task, AdaMergingSettings(5, 4, 1e-2, coefficients=coefficients))
     lambda_SP = adapted.coefficients["lambda"]
     names = list(tensor_names(2))
     assert adapted.trainable_parameters == 3 * (len(names) if coefficients == "layer_wise" else 1)
@@ -135,7 +133,7 @@ def test_zero_and_equal_sources(backbone: Backbone) -> None:
     sources.vectors["zero"] = {name: 0 * tensor for name, tensor in sources.vectors["source_0"].items()}
     sources.vectors["copy"] = sources.vectors["source_1"]
     task = make_task(backbone, sources=sources, unlabelled=True)
-    lambda_SP = ADAMERGING.adapt(task, AdaMergingSettings(4, 4)).coefficients["lambda"]
+    lambda_SP = adapt(task, AdaMergingSettings(4, 4)).coefficients["lambda"]
     assert torch.equal(lambda_SP[2], torch.full_like(lambda_SP[2], 0.3))
     torch.testing.assert_close(lambda_SP[1], lambda_SP[3])
 
@@ -143,7 +141,7 @@ def test_zero_and_equal_sources(backbone: Backbone) -> None:
 @pytest.mark.parametrize(("classes", "per_class"), [(1, 10), (3, 1), (1, 1)])
 def test_few_images_are_enough(classes: int, per_class: int, backbone: Backbone) -> None:
     task = make_task(backbone, classes=classes, per_class=per_class, unlabelled=True, shots=1)
-    adapted = ADAMERGING.adapt(task, AdaMergingSettings(3, 4))
+    adapted = adapt(task, AdaMergingSettings(3, 4))
     assert torch.isfinite(logits_of(task, adapted)).all()
     if classes == 1:  # the entropy and its gradient are zero
         assert torch.equal(adapted.coefficients["lambda"], torch.full_like(adapted.coefficients["lambda"], 0.3))

@@ -60,11 +60,8 @@ def test_no_candidate_sees_a_held_out_image_or_its_label(backbone: Backbone) -> 
         pixels=lambda view, rows: whole.pixels(view, rows) if view == 0 else poisoned(whole.pixels(view, rows), rows),
         features=lambda view: whole.features(view) if view == 0 else poisoned(whole.features(view), everything),
     )
-    for text in (
-        "linear_probe(epochs=2)",
-        "lora(epochs=2, batch_size=8, rank=2)",
-        "bolt(epochs=2, top_k=2, batch_size=8)",
-    ):
+    quick = "epochs=2, batch_size=8"
+    for text in ("linear_probe(epochs=2)", f"lora({quick}, rank=2)", f"bolt({quick}, top_k=2)"):
         candidate = parse_candidate(text)
         clean = held_out_logits(task, candidate, held_out)
         assert torch.equal(clean, held_out_logits(replace(task, support=support), candidate, held_out))
@@ -109,18 +106,12 @@ def test_a_candidate_that_diverges_is_left_out(backbone: Backbone, monkeypatch: 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("bolt(", "neither"),
-        ("bolt(0.1)", "neither"),
-        ("bolt(learning_rate=open('x'))", "neither"),
-        ("__import__('os').system('x')", "neither"),
-        ("", "neither"),
-        ("boltt", "did you mean 'bolt'"),
-        ("bolt(topk=3)", "did you mean 'top_k'"),
-        ("auto", "cannot be a candidate"),
-        ("tent", "cannot be a candidate"),
+        ("bolt(", "neither"), ("bolt(0.1)", "neither"), ("bolt(learning_rate=open('x'))", "neither"),
+        ("__import__('os').system('x')", "neither"), ("", "neither"), ("boltt", "did you mean 'bolt'"),
+        ("bolt(topk=3)", "did you mean 'top_k'"), ("auto", "cannot be a candidate"), ("tent", "cannot be a candidate"),
         ("meta_init", "cannot be a candidate"),
     ],
-)
+)  # fmt: skip
 def test_a_candidate_that_cannot_be_read_is_refused(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         METHODS["auto"].configure({"candidates": (text,)})
@@ -135,10 +126,8 @@ def test_its_requirements_are_the_union_of_the_candidates() -> None:
     assert method.needs_sources(both)
     assert method.source_directions(both, 96, 7) == 3
     assert method.support_feature_views(both) == 7
-    assert (
-        method.tower_passes(100, both).training
-        > METHODS["bolt"].tower_passes(100, METHODS["bolt"].configure({})).training
-    )
+    bolt = METHODS["bolt"]
+    assert method.tower_passes(100, both).training > bolt.tower_passes(100, bolt.configure({})).training
 
 
 def test_a_change_of_a_candidates_defaults_is_another_identity(backbone: Backbone) -> None:

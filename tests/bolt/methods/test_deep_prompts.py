@@ -12,6 +12,7 @@ from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.tower_shape import UnsupportedTower
 from bolt.methods import METHODS
 from bolt.model.model import Model
+from tests.helpers.adapting import run
 from tests.helpers.towers import make_task, tokenize
 
 METHODS_WITH_TOKENS = sorted(name for name, method in METHODS.items() if hasattr(method.settings_class, "depth"))
@@ -25,20 +26,17 @@ def wide_backbone() -> Backbone:
 
 
 def adapted_model(name: str, backbone: Backbone) -> tuple[Model, Tensor]:
-    task, method = make_task(backbone), METHODS[name]
-    adapted = method.adapt(task, method.configure(method.test_settings))
+    task = make_task(backbone)
+    adapted, _ = run(name, task)
     return Model.from_adapted(backbone, adapted, ["a", "b", "c"]), task.support.pixels(0, torch.arange(5))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "count"), [("maple", 3_555_072), ("promptsrc", 46_080)])
 def test_the_trained_numbers_of_vit_b(name: str, count: int) -> None:
-    task = make_task(wide_backbone(), shots=1)
-    defaults = METHODS[name].configure({})
-    settings = METHODS[name].configure(
-        {**METHODS[name].test_settings, "tokens": defaults.tokens, "initial_words": "a b c"}
-    )
-    assert METHODS[name].adapt(task, settings).trainable_parameters == count
+    tokens = METHODS[name].configure({}).tokens
+    adapted, _ = run(name, make_task(wide_backbone(), shots=1), tokens=tokens, initial_words="a b c")
+    assert adapted.trainable_parameters == count
 
 
 @pytest.mark.parametrize("name", METHODS_WITH_TOKENS)
@@ -69,7 +67,7 @@ def test_other_towers_are_refused_before_any_work(name: str) -> None:
     model = open_clip.CLIP(16, {"image_size": 32, "layers": [1, 1, 1, 1], "width": 16}, text)
     task = make_task(Backbone.from_open_clip(model, tokenize, "resnet"))
     with pytest.raises(UnsupportedTower, match="no names" if name == "clipfit" else "a ModifiedResNet cannot take"):
-        METHODS[name].adapt(task, METHODS[name].configure(METHODS[name].test_settings))
+        run(name, task)
     assert METHODS[name].clips_own_tower or name == "clipfit"
 
 

@@ -53,10 +53,7 @@ def test_the_authors_two_rates_are_tried_and_the_better_on_test_is_kept(backbone
     method = METHODS["linear_probe"]
     problem = clip_like(backbone, shots=8, protocol=PUBLISHED.with_switches(linear_probe="sound"))
     candidates = method.candidates(LinearProbeSettings())
-    assert [(candidate.learning_rate, candidate.search) for candidate in candidates] == [
-        (1e-3, "fixed"),
-        (1e-4, "fixed"),
-    ]
+    assert [(each.learning_rate, each.search) for each in candidates] == [(1e-3, "fixed"), (1e-4, "fixed")]
     chosen = method.run(replace(problem.task, oracle=problem.accuracy), LinearProbeSettings())
     assert problem.accuracy(chosen) == max(problem.accuracy(adapt(problem.task, each)) for each in candidates)
     assert chosen.details["selected_learning_rate"] in {"0.001", "0.0001"}
@@ -77,9 +74,7 @@ def test_a_step_is_adamws_on_the_scaled_head(backbone: Backbone) -> None:
 
 
 @pytest.mark.parametrize("classes", [10, 70])
-def test_with_one_image_a_class_the_steps_move_a_unit_vector_by_a_fixed_amount(
-    classes: int, backbone: Backbone
-) -> None:
+def test_with_one_image_a_class_the_steps_move_by_a_fixed_amount(classes: int, backbone: Backbone) -> None:
     task = clip_like(backbone, shots=1, classes=classes).task
     details = adapt(task, LinearProbeSettings()).details
     steps = 20 * math.ceil(classes / 32)
