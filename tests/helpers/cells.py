@@ -1,9 +1,12 @@
 """Sample cells and results for tests of the engine, and runners that stand in for real cells."""
 
+import json
 import os
 import time
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +48,12 @@ def result(of: Cell, *, accuracy: float = 62.5, epochs: int = 3) -> Result:
     manifest = Manifest("0123abc", False, {"python": "3.11"}, "cpu", 1, (), "2026-01-01T00:00:00+00:00")
     curve = tuple(1.0 / (1 + epoch) for epoch in range(epochs))
     return Result(of, (evaluation,), 392, Timings(0.1, 2.0, 0.3), 120.0, 40, manifest, {"train_loss": curve}, {})
+
+
+def sealed(fields: dict[str, Any]) -> str:
+    """Return fields as the text of a result file with a correct checksum, as a faulty program could write it."""
+    body = json.dumps({key: value for key, value in fields.items() if key != "sha256"}, indent=1).removesuffix("\n}")
+    return f'{body},\n "sha256": "{sha256(body.encode()).hexdigest()}"\n}}'
 
 
 def predictions(of: Result, *, seed: int = 0) -> tuple[Result, bytes]:

@@ -44,20 +44,42 @@ def elsewhere(files: Files, **changes: object) -> dict[str, object]:
     return body
 
 
-def test_a_second_driver_is_turned_away_and_a_killed_one_is_not_waited_for(tmp_path: Path) -> None:
-    first = driver(tmp_path)
-    with pytest.raises(UserError, match=f"process {first.pid}.* grid demo"):
-        grid_lease(Files(tmp_path), "demo").__enter__()
-    with grid_lease(Files(tmp_path), "another"):
+def check_one_driver(store: Path | str) -> None:
+    """Check that a second driver is turned away, and that a killed one is not waited for."""
+    first, said = driver(store), list[str]()
+    with pytest.raises(UserError, match=f"process {first.pid} on .* grid demo"):
+        grid_lease(Files(store), "demo").__enter__()
+    with grid_lease(Files(store), "another"):
         pass
     first.kill()
     first.communicate()
-    said: list[str] = []
-    with grid_lease(Files(tmp_path), "demo", said.append):
-        assert Files(tmp_path).exists(NAME)
+    with grid_lease(Files(store), "demo", said.append):
+        assert Files(store).exists(NAME)
     assert len(said) == 1
     assert f"process {first.pid} on " in said[0]
-    assert not Files(tmp_path).exists(NAME)
+    assert not Files(store).exists(NAME)
+
+
+def check_one_of_several_gets_it(store: str | Path, many: int) -> None:
+    """Take one lease from many threads at once."""
+    end = threading.Barrier(many)
+
+    def take(number: int) -> str:
+        said = ""
+        try:
+            with grid_lease(Files(store), "demo"):
+                end.wait(TIMEOUT)
+        except UserError as error:
+            said = str(error)
+            end.wait(TIMEOUT)
+        return said
+
+    assert at_once(many, take).count("") == 1
+
+
+def test_a_folder_has_one_driver_at_a_time(tmp_path: Path) -> None:
+    check_one_driver(tmp_path)
+    check_one_of_several_gets_it(tmp_path, 4)
 
 
 def test_a_driver_elsewhere_that_renews_its_lease_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,27 +141,6 @@ def test_a_lease_is_renewed_and_its_loss_is_said_once(tmp_path: Path, monkeypatc
         wait_for(noticed)
     assert "process 7 on elsewhere has taken it over" in said[0]
     assert json.loads(files.read(NAME)) == theirs
-
-
-def race_for_a_lease(store: str | Path, many: int) -> list[str]:
-    """Take one lease from many threads at once; return each thread's error, or an empty text."""
-    end = threading.Barrier(many)
-
-    def take(number: int) -> str:
-        said = ""
-        try:
-            with grid_lease(Files(store), "demo"):
-                end.wait(TIMEOUT)
-        except UserError as error:
-            said = str(error)
-            end.wait(TIMEOUT)
-        return said
-
-    return at_once(many, take)
-
-
-def test_of_several_that_take_a_lease_one_gets_it(tmp_path: Path) -> None:
-    assert race_for_a_lease(tmp_path, 4).count("") == 1
 
 
 def test_a_store_that_cannot_be_written_to_is_said_before_any_work(tmp_path: Path) -> None:

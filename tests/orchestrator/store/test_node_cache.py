@@ -55,11 +55,11 @@ def digest_of(content: bytes) -> str:
 def get(cache: NodeCache, content: bytes, given: list[bytes] | None = None) -> Path:
     """Get ``content`` through a cache. The fetches return the contents ``given`` in turn, and then ``content``."""
     rest = list(given or [])
-    return cache.get(digest_of(content), len(content), lambda part: _write(part, rest.pop(0) if rest else content))
 
+    def fetch(part: Path) -> None:
+        part.write_bytes(rest.pop(0) if rest else content)
 
-def _write(part: Path, content: bytes) -> None:
-    part.write_bytes(content)
+    return cache.get(digest_of(content), len(content), fetch)
 
 
 def unused(part: Path) -> None:
@@ -86,18 +86,26 @@ def processes() -> Iterator[list[subprocess.Popen[str]]]:
         one.communicate()
 
 
+def test_threads_that_ask_at_once_fetch_once(tmp_path: Path) -> None:
+    cache, fetched = NodeCache(tmp_path), list[Path]()
+
+    def fetch(part: Path) -> None:
+        fetched.append(part)
+        part.write_bytes(ONE)
+
+    at_once(4, lambda number: cache.get(digest_of(ONE), len(ONE), fetch))
+    assert len(fetched) == 1
+
+
 @pytest.mark.slow
 def test_processes_that_ask_at_once_fetch_once(tmp_path: Path, processes: list[subprocess.Popen[str]]) -> None:
     log = tmp_path / "log"
     processes += [process(tmp_path / "cache", log, "a", seconds=0.5) for _ in range(4)]
-    said = [one.communicate("")[0] for one in processes]
-    assert all(said)
+    assert all(one.communicate("")[0] for one in processes)
     assert len(log.read_text().split()) == 1
 
 
-def test_what_a_killed_process_was_fetching_is_fetched_next(
-    tmp_path: Path, processes: list[subprocess.Popen[str]]
-) -> None:
+def test_what_a_killed_process_was_fetching_is_fetched(tmp_path: Path, processes: list[subprocess.Popen[str]]) -> None:
     root, log = tmp_path / "cache", tmp_path / "log"
     processes.append(process(root, log, "a", seconds=60))
     wait_for(lambda: any(part.stat().st_size == 500 for part in root.glob("processes/*/*/*")))
@@ -108,17 +116,13 @@ def test_what_a_killed_process_was_fetching_is_fetched_next(
 
 
 @pytest.mark.parametrize("damage", [b"", ONE[:10], ONE[:-1] + b"!"])
-def test_a_copy_that_was_damaged_is_fetched_again(tmp_path: Path, damage: bytes) -> None:
-    path = get(NodeCache(tmp_path), ONE)
+def test_a_damaged_download_or_copy_is_fetched_again(tmp_path: Path, damage: bytes) -> None:
+    path = get(NodeCache(tmp_path), ONE, [damage])
+    assert path.read_bytes() == ONE
     assert NodeCache(tmp_path).get(digest_of(ONE), len(ONE), unused).samefile(path)
     path.chmod(0o644)
     path.write_bytes(damage)
     assert get(NodeCache(tmp_path), ONE).read_bytes() == ONE
-
-
-@pytest.mark.parametrize("download", [b"", ONE[:10], ONE[:-1] + b"!"])
-def test_a_download_that_went_wrong_is_tried_again(tmp_path: Path, download: bytes) -> None:
-    assert get(NodeCache(tmp_path), ONE, [download]).read_bytes() == ONE
 
 
 def test_what_is_wrong_every_time_is_wrong_in_the_store_and_leaves_nothing(tmp_path: Path) -> None:
@@ -204,12 +208,13 @@ def test_a_shared_folder_is_read_through_a_named_cache(tmp_path: Path, monkeypat
     path = found.path("numbers.bin")
     assert path.is_relative_to(tmp_path / "cache")
     assert path.read_bytes() == ONE
+    monkeypatch.setenv(SIZE, "much")
+    with pytest.raises(UserError, match=f"{SIZE}: 'much' is not a size"):
+        node_cache()
 
 
 @pytest.mark.parametrize("damage", [None, TWO])
-def test_a_changed_artifact_counts_as_unbuilt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes | None
-) -> None:
+def test_a_changed_artifact_is_unbuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes | None) -> None:
     monkeypatch.setenv(FOLDER, str(tmp_path / "cache"))
     store = Store(tmp_path / "shared")
     build(store, ONE)
@@ -219,21 +224,3 @@ def test_a_changed_artifact_counts_as_unbuilt(
     with pytest.raises(CorruptArtifact, match=r"numbers\.bin"):
         found.path("numbers.bin")
     assert store.artifact(ADDRESS) is None
-
-
-def test_a_size_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setenv(SIZE, "much")
-    with pytest.raises(UserError, match=f"{SIZE}: 'much' is not a size"):
-        node_cache()
-
-
-def test_threads_that_ask_at_once_fetch_once(tmp_path: Path) -> None:
-    cache, fetched = NodeCache(tmp_path), list[Path]()
-
-    def fetch(part: Path) -> None:
-        fetched.append(part)
-        part.write_bytes(ONE)
-
-    at_once(4, lambda number: cache.get(digest_of(ONE), len(ONE), fetch))
-    assert len(fetched) == 1

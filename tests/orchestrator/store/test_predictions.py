@@ -4,7 +4,6 @@ import io
 import json
 import zipfile
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -77,13 +76,21 @@ def test_predictions_are_written_before_the_result(tmp_path: Path, monkeypatch: 
     assert Store(tmp_path).read_results([CELL.id]) == ([RESULT], [])
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut", "changed"])
-def test_a_result_with_damaged_predictions_is_set_aside(store: Store, damage: str) -> None:
-    path = path_of(store)
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(CONTENT[:-9] if damage == "cut" else CONTENT[:99] + bytes([CONTENT[99] ^ 1]) + CONTENT[100:])
+DAMAGES: dict[str, bytes | None] = {
+    "missing": None,
+    "cut": CONTENT[:-9],
+    "changed": CONTENT[:99] + bytes([CONTENT[99] ^ 1]) + CONTENT[100:],
+}
+
+
+@pytest.mark.parametrize("read_before", [False, True])
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_result_with_damaged_predictions_is_set_aside(store: Store, damage: bytes | None, read_before: bool) -> None:
+    if read_before:
+        assert store.read_results([CELL.id]) == ([RESULT], [])
+    path_of(store).unlink()
+    if damage is not None:
+        path_of(store).write_bytes(damage)
     assert store.read_results([CELL.id]) == ([], [CELL.id])
     assert store.result_ids() == frozenset()
     assert store.read_predictions([RESULT]) == {}
@@ -92,37 +99,20 @@ def test_a_result_with_damaged_predictions_is_set_aside(store: Store, damage: st
     assert list(store.read_predictions([RESULT])) == [CELL.id]
 
 
-def test_damage_after_a_result_was_read_is_noticed(store: Store) -> None:
-    assert store.read_results([CELL.id]) == ([RESULT], [])
-    path_of(store).unlink()
-    assert store.read_results([CELL.id]) == ([], [CELL.id])
-
-
 def test_a_result_of_a_later_version_is_not_set_aside(tmp_path: Path) -> None:
     """It was called damaged and renamed, by ``status``, too, and then measured again."""
-    data = json.loads(RESULT.to_json())
-    del data["sha256"]
-    body = json.dumps({**data, "format": 4, "new": 1}, indent=1).removesuffix("\n}")
-    path = tmp_path / "results" / f"{CELL.id}.json"
-    path.parent.mkdir()
-    path.write_text(f'{body},\n "sha256": "{sha256(body.encode()).hexdigest()}"\n}}')
+    store, name = Store(tmp_path), f"results/{CELL.id}.json"
+    store.files.write(name, samples.sealed({**json.loads(RESULT.to_json()), "format": 4, "new": 1}).encode())
     with pytest.raises(UserError, match="format 4, which a later version"):
-        Store(tmp_path).read_results([CELL.id])
-    assert path.exists()
-
-
-def format_2() -> str:
-    """Return the text of the result in the previous format."""
-    data = json.loads(RESULT.to_json())
-    del data["predictions"], data["sha256"]
-    data["manifest"]["cuda_graphs"] = True  # an option of earlier versions
-    body = json.dumps({**data, "format": 2}, indent=1).removesuffix("\n}")
-    return f'{body},\n "sha256": "{sha256(body.encode()).hexdigest()}"\n}}'
+        store.read_results([CELL.id])
+    assert store.files.exists(name)
 
 
 def test_a_result_of_format_2_is_read_as_one_without_predictions(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.files.write(f"results/{CELL.id}.json", format_2().encode())
+    data, store = {**json.loads(RESULT.to_json()), "format": 2}, Store(tmp_path)
+    del data["predictions"]
+    data["manifest"]["cuda_graphs"] = True  # an option of earlier versions
+    store.files.write(f"results/{CELL.id}.json", samples.sealed(data).encode())
     without = replace(RESULT, predictions=None)
     assert store.read_results([CELL.id]) == ([without], [])
     assert store.read_predictions([without]) == {}
@@ -130,10 +120,9 @@ def test_a_result_of_format_2_is_read_as_one_without_predictions(tmp_path: Path)
 
 def test_a_result_has_every_field() -> None:
     data = json.loads(RESULT.to_json())
-    del data["support_size"], data["sha256"]
-    body = json.dumps(data, indent=1).removesuffix("\n}")
+    del data["support_size"]
     with pytest.raises(ValueError, match="support_size"):
-        Result.of_cell(CELL.id, f'{body},\n "sha256": "{sha256(body.encode()).hexdigest()}"\n}}'.encode())
+        Result.of_cell(CELL.id, samples.sealed(data).encode())
 
 
 def spoil(**changes: object) -> bytes:
@@ -145,19 +134,18 @@ def spoil(**changes: object) -> bytes:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"no zip file",
-        spoil(predicted=np.array([object()] * 200)),
-        spoil(predicted=np.zeros(199, np.uint16)),
-        spoil(predicted=np.zeros(200, np.int64)),
-        spoil(predicted=np.zeros(200, np.uint16)),
-        predictions_content([]),
-    ],
-    ids=["empty", "no zip", "pickled", "too short", "another type", "other counts", "no split"],
-)
+WRONG = {
+    "empty": b"",
+    "no zip": b"no zip file",
+    "pickled": spoil(predicted=np.array([object()] * 200)),
+    "too short": spoil(predicted=np.zeros(199, np.uint16)),
+    "another type": spoil(predicted=np.zeros(200, np.int64)),
+    "other counts": spoil(predicted=np.zeros(200, np.uint16)),
+    "no split": predictions_content([]),
+}
+
+
+@pytest.mark.parametrize("content", WRONG.values(), ids=WRONG)
 def test_a_file_that_disagrees_with_its_result_is_refused(store: Store, content: bytes) -> None:
     """The file is refused although its checksum is the recorded one."""
     wrong = replace(RESULT, predictions=predictions_file(content))

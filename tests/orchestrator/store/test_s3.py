@@ -18,6 +18,7 @@ from rich.console import Console
 
 from orchestrator.artifacts.spec import build as stage
 from orchestrator.catalog import load_catalog
+from orchestrator.cli.options import store_url
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.backend import run_cells_locally
 from orchestrator.grid import load_grid
@@ -29,18 +30,16 @@ from orchestrator.sharing.merge import merge_stores
 from orchestrator.store import STALE_ATTEMPT_SECONDS, CorruptArtifact, Store
 from orchestrator.store.artifact import discard
 from orchestrator.store.building import BuildProgress
-from orchestrator.store.errors import StoreUnavailable
 from orchestrator.store.files import FOLDER, Files, local_folder, upload_folder
 from orchestrator.store.lease import grid_lease
 from orchestrator.store.results import Failure
-from orchestrator.store.snapshots import Snapshots
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
 from tests.conftest import GiveDatabase
 from tests.helpers import cells as samples
 from tests.helpers import command
 from tests.helpers.warm_process import kill_forked_when
-from tests.orchestrator.store.test_lease import race_for_a_lease
+from tests.orchestrator.store.test_lease import check_one_driver, check_one_of_several_gets_it
 from tests.orchestrator.store.test_store import ADDRESS, IDENTITY, build
 
 pytestmark = pytest.mark.server
@@ -99,14 +98,6 @@ def grid(folder: Path, *more: str) -> list[str]:
     return command.arguments(folder, *only, *more, store=URL)[3:]
 
 
-def scores_in(texts: list[str]) -> dict[str, object]:
-    """Return by cell id the fields of a result about accuracy and training, without times."""
-    found = [json.loads(text) for text in texts]
-    return {
-        one["id"]: (one["evaluations"], one["curves"], one["details"], one["trainable_parameters"]) for one in found
-    }
-
-
 def measured_in_a_folder(folder: Path) -> dict[str, object]:
     """Return the results of the same cells from a run without faults in a local store."""
     files, images, store = [folder / "own.yaml"], folder / "images", folder / "runs"
@@ -121,9 +112,7 @@ def measured_in_a_folder(folder: Path) -> dict[str, object]:
 
 @pytest.mark.e2e
 @pytest.mark.ray
-def test_a_grid_in_s3_is_the_grid_in_a_folder_in_spite_of_damage(
-    tmp_path: Path, s3: Any, give_database: GiveDatabase
-) -> None:
+def test_a_damaged_grid_in_s3_is_that_in_a_folder(tmp_path: Path, s3: Any, give_database: GiveDatabase) -> None:
     give_database(tmp_path / "mlflow.db")
 
     def under_way() -> bool:
@@ -141,14 +130,15 @@ def test_a_grid_in_s3_is_the_grid_in_a_folder_in_spite_of_damage(
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert "taking over from process" in resumed.stdout
     assert "damaged result set aside" in resumed.stdout
-    assert f"this run: 1 artifact built, {pluralize(4 - len(finished), 'trial')} started" in resumed.stdout, (
-        resumed.stdout
-    )
+    trials = pluralize(4 - len(finished), "trial")
+    assert f"this run: 1 artifact built, {trials} started" in resumed.stdout, resumed.stdout
     assert f"and in the store {URL}/reports/mini/index.html" in resumed.stdout
     names = keys(s3)
-    texts = [body(s3, name).decode() for name in names if name.startswith("results/") and name.endswith(".json")]
-    assert scores_in(texts) == measured_in_a_folder(tmp_path)
-    assert len(texts) == 3
+    results = [name for name in names if name.startswith("results/") and name.endswith(".json")]
+    found = [json.loads(body(s3, name)) for name in results]
+    fields = ("evaluations", "curves", "details", "trainable_parameters")
+    assert {one["id"]: tuple(one[field] for field in fields) for one in found} == measured_in_a_folder(tmp_path)
+    assert len(found) == 3
     assert f"{result}.damaged" in names
     assert sources == [name for name in names if name.startswith("sources/") and name.endswith("manifest.json")]
     assert any(name.startswith("adapters/") for name in names)
@@ -190,9 +180,7 @@ def test_attempts_of_crashed_builders_are_swept_when_they_are_old(s3: Any, monke
     put(s3, f"{ADDRESS}/1-0000dead/numbers.bin", b"half")
     build(Store(URL))
     assert f"{ADDRESS}/1-0000dead/numbers.bin" in keys(s3)
-    monkeypatch.setattr(
-        "orchestrator.store.building.STALE_ATTEMPT_SECONDS", STALE_ATTEMPT_SECONDS - 2 * STALE_ATTEMPT_SECONDS
-    )
+    monkeypatch.setattr("orchestrator.store.building.STALE_ATTEMPT_SECONDS", -STALE_ATTEMPT_SECONDS)
     discard(Files(URL), ADDRESS)
     build(Store(URL))
     assert f"{ADDRESS}/1-0000dead/numbers.bin" not in keys(s3)
@@ -200,9 +188,7 @@ def test_attempts_of_crashed_builders_are_swept_when_they_are_old(s3: Any, monke
     found.verify()
 
 
-def test_a_fetched_artifact_is_read_from_this_machines_disk(
-    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fetched_artifact_is_read_from_this_disk(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(Store(URL))
     monkeypatch.setenv(FOLDER, str(tmp_path / "another machine"))
     found = Store(URL).artifact(ADDRESS, IDENTITY)
@@ -215,7 +201,7 @@ def test_a_fetched_artifact_is_read_from_this_machines_disk(
 
 
 @pytest.mark.parametrize("damage", [b"12", b"124", b"", None])
-def test_a_damaged_object_is_found(
+def test_damaged_objects_are_found(
     s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes | None
 ) -> None:
     store = Store(URL)
@@ -223,9 +209,8 @@ def test_a_damaged_object_is_found(
     found = store.artifact(ADDRESS)
     found.verify()  # and this machine has a whole copy, which others may not have
     stored = found.files["numbers.bin"][0]
-    if damage is None:
-        s3.delete_object(Bucket=BUCKET, Key=f"runs/{stored}")
-    else:
+    s3.delete_object(Bucket=BUCKET, Key=f"runs/{stored}")
+    if damage is not None:
         put(s3, stored, damage)
     with pytest.raises(CorruptArtifact):
         found.verify()
@@ -247,21 +232,6 @@ def test_a_bucket_that_was_copied_keeps_its_artifacts(s3: Any) -> None:
     found = Store(URL).artifact(ADDRESS, IDENTITY)
     found.verify()
     assert Store(URL).addresses("spectra") == [ADDRESS]
-
-
-def test_a_snapshot_of_a_training_comes_back(s3: Any) -> None:
-    import torch
-
-    kept = Snapshots(Files(URL), ADDRESS, "identity")
-    kept.save_if_due(lambda: {"step": 3, "weights": torch.arange(4.0)}, seconds=0.0)
-    assert keys(s3, ADDRESS) == [f"{ADDRESS}/unfinished.safetensors"]
-    found = Snapshots(Files(URL), ADDRESS, "identity").load()
-    assert found is not None
-    assert found["step"] == 3
-    assert torch.equal(found["weights"], torch.arange(4.0))
-    assert Snapshots(Files(URL), ADDRESS, "another").load() is None
-    kept.remove()
-    assert keys(s3) == []
 
 
 def test_more_results_than_a_page_and_those_of_others_are_read(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,23 +309,10 @@ def test_a_published_folder_holds_what_the_machines_copy_holds(s3: Any) -> None:
     assert keys(s3) == ["reports/demo/index.html", "reports/demo/tables/new.csv"]
 
 
-def test_one_driver_at_a_time_and_a_killed_one_is_not_waited_for(s3: Any) -> None:
-    from tests.orchestrator.store.test_lease import driver
-
-    first = driver(URL)
-    with pytest.raises(UserError, match=f"process {first.pid} on .* grid demo"):
-        grid_lease(Files(URL), "demo").__enter__()
-    first.kill()
-    first.communicate()
-    said: list[str] = []
-    with grid_lease(Files(URL), "demo", said.append):
-        assert keys(s3) == ["locks/demo.lease"]
-    assert f"process {first.pid} on " in said[0]
+def test_a_bucket_has_one_driver_at_a_time(s3: Any) -> None:
+    check_one_driver(URL)
+    check_one_of_several_gets_it(URL, 6)
     assert keys(s3) == []
-
-
-def test_of_several_that_take_a_lease_one_gets_it(s3: Any) -> None:
-    assert race_for_a_lease(URL, 6).count("") == 1
 
 
 def test_a_run_is_seen_from_another_machine(s3: Any) -> None:
@@ -381,59 +338,42 @@ def test_a_builder_says_how_far_it_is_to_whoever_looks(s3: Any, monkeypatch: pyt
     assert store.build_progress(ADDRESS) == ""
 
 
-def refused(url: str, match: str) -> None:
-    """Expect that reading, driving and building report an unusable store with the same message."""
-    with pytest.raises(UserError, match=match) as caught:
-        Store(url).read_results([samples.cell(1).id])
-    assert len(str(caught.value).splitlines()) <= 2
-    with pytest.raises(UserError, match=match):
-        grid_lease(Files(url), "demo").__enter__()
-
-
 def test_a_bucket_that_is_not_there(s3: Any) -> None:
-    refused("s3://nobody-has-this/runs", "s3://nobody-has-this/runs: .* there is no such bucket")
+    """The error is an OSError, so that code which tolerates a full disk tolerates an unavailable store."""
+    url = "s3://nobody-has-this/runs"
+    for use in (lambda: Store(url).read_results(["x"]), lambda: grid_lease(Files(url), "demo").__enter__()):
+        with pytest.raises(UserError, match=f"{url}: .* there is no such bucket") as caught:
+            use()
+        assert len(str(caught.value).splitlines()) <= 2
+    with pytest.raises(OSError, match="no such bucket"):
+        Files(url).write("a", b"")
+    StatusFile(Files(url), "demo").write("running", Snapshot())
     with pytest.raises(UserError, match="names no bucket"):
         Store("s3://")
-
-
-def test_no_credentials(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("FSSPEC_S3", "{}")
-    script = f"from orchestrator.store import Store; Store({URL!r}).read_results([])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert f"{URL}: the store cannot be used: there are no credentials" in done.stderr.splitlines()[-2]
-
-
-def test_an_endpoint_where_nobody_listens(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    script = f"from orchestrator.store import Store; Store({URL!r}).files.read('a')"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert f"{URL}: the store cannot be used: the server cannot be reached" in done.stderr
-    assert "AWS_ENDPOINT_URL" in done.stderr
-
-
-def test_a_command_says_it_in_a_line_before_any_work(s3: Any, tmp_path: Path) -> None:
-    done = command.orchestrator("grid", "smoke", "--local", "--store", "s3://nobody-has-this/runs")
-    assert done.returncode == 2
+    done = command.orchestrator("grid", "smoke", "--local", "--store", url)
+    assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
-    assert done.stdout == ""
     assert "there is no such bucket" in done.stderr
 
 
-def test_a_store_that_goes_away_is_an_error_of_the_system(s3: Any) -> None:
-    """The error is an OSError, so that code which tolerates a full disk tolerates an unavailable store."""
-    gone = Files("s3://nobody-has-this/runs")
-    with pytest.raises(OSError, match="no such bucket"):
-        gone.write("a", b"")
-    StatusFile(gone, "demo").write("running", Snapshot())
-    assert issubclass(StoreUnavailable, UserError)
+NOBODY = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}
+NO_KEY = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_EC2_METADATA_DISABLED": "true", "FSSPEC_S3": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"), [(NO_KEY, "there are no credentials"), (NOBODY, "the server cannot be reached")]
+)
+def test_a_server_that_cannot_be_used(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], says: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
+    script = f"from orchestrator.store import Store; Store({URL!r}).files.read('a')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert f"{URL}: the store cannot be used: {says}" in done.stderr
+    assert variables is NO_KEY or "AWS_ENDPOINT_URL" in done.stderr
 
 
 def test_settings_of_a_store_in_s3_know_it_from_any_folder() -> None:
-    from orchestrator.cli.options import store_url
-
     assert RunSettings(store_url(URL)).store_url == URL

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,8 +37,12 @@ def build(store: Store, content: bytes = b"123", address: str = ADDRESS) -> None
         builder.meta["count"] = len(content)
 
 
-def test_an_artifact_is_there_with_its_files_identity_and_notes(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+@pytest.mark.parametrize("linked", [False, True], ids=["", "the store is a link itself"])
+def test_an_artifact_is_there_with_its_files_identity_and_notes(tmp_path: Path, linked: bool) -> None:
+    if linked:
+        (tmp_path / "disk").mkdir()
+        (tmp_path / "store").symlink_to(tmp_path / "disk")
+    store = Store(tmp_path / "store")
     assert store.artifact(ADDRESS) is None
     build(store)
     found = store.artifact(ADDRESS, IDENTITY)
@@ -45,6 +50,8 @@ def test_an_artifact_is_there_with_its_files_identity_and_notes(tmp_path: Path) 
     assert found.meta == {"count": 3}
     assert store.addresses("spectra") == [ADDRESS]
     found.verify()
+    with pytest.raises(UserError, match="already holds another artifact"):  # and no reason to build it again
+        store.artifact(ADDRESS, {"kind": "Numbers", "top": 4})
 
 
 def test_a_builder_that_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -99,13 +106,6 @@ def test_what_a_killed_builder_of_this_machine_left_goes_with_the_next_build(tmp
     assert [path.name for path in found.path("numbers.bin").parent.iterdir()] == ["numbers.bin"]
 
 
-def test_another_identity_at_the_same_address_is_an_error_not_a_rebuild(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    build(store)
-    with pytest.raises(UserError, match="already holds another artifact"):
-        store.artifact(ADDRESS, {"kind": "Numbers", "top": 4})
-
-
 @pytest.mark.parametrize("damage", [b"12", b"124", b""])
 def test_a_damaged_file_is_found_and_the_artifact_can_be_built_again(tmp_path: Path, damage: bytes) -> None:
     store = Store(tmp_path)
@@ -134,36 +134,22 @@ def test_a_damaged_manifest_is_corrupt_and_not_the_users_error(tmp_path: Path, d
 SECRET = "not for those who may write into a store"
 
 
-@pytest.mark.parametrize(
-    "stored",
-    [
-        "../secret", f"{ADDRESS}/../../../secret", "/{outside}", f"{ADDRESS}/a\\..\\secret", f"{ADDRESS}/a\0/secret",
-        "images/other--00000000/1-a/secret", f"{ADDRESS}/{'x' * 300}/secret", "", 7, None,
-    ],
-    ids=lambda stored: repr(stored)[-12:],
-)  # fmt: skip
-def test_a_hostile_manifest_reads_nothing_outside_of_its_artifact(tmp_path: Path, stored: object) -> None:
+DIGEST = hashlib.sha256(SECRET.encode()).hexdigest()
+OWN = f"{ADDRESS}/1-a/secret"
+OUTSIDE = ["../secret", f"{ADDRESS}/../../../secret", "/{outside}", f"{ADDRESS}/a\\..\\secret", f"{ADDRESS}/a\0/secret",
+           "images/other--00000000/1-a/secret", f"{ADDRESS}/{'x' * 300}/secret", "", 7, None]  # fmt: skip
+ENTRIES = [[], ["a"], [OWN, -1, "0" * 64], [OWN, True, "0" * 64], [OWN, 1, "x"], "ab"]
+
+
+@pytest.mark.parametrize("entry", [*([path, len(SECRET), DIGEST] for path in OUTSIDE), *ENTRIES], ids=repr)
+def test_a_manifest_that_no_builder_wrote_reads_nothing_outside_of_its_artifact(tmp_path: Path, entry: Any) -> None:
     (tmp_path / "secret").write_text(SECRET)
-    if isinstance(stored, str):
-        stored = stored.replace("{outside}", str(tmp_path / "secret"))
-    refuse_manifest(tmp_path, "secret", [stored, len(SECRET), hashlib.sha256(SECRET.encode()).hexdigest()])
-
-
-def refuse_manifest(tmp_path: Path, name: str, entry: object) -> None:
-    """Expect that an artifact whose manifest lists one file with this entry is corrupt."""
+    text = json.dumps(entry).replace("{outside}", str(tmp_path / "secret"))
     store = Store(tmp_path / "store")
-    body = {"address": ADDRESS, "identity": IDENTITY, "meta": {}, "files": {name: entry}}
+    body = {"address": ADDRESS, "identity": IDENTITY, "meta": {}, "files": {"secret": json.loads(text)}}
     store.files.write(f"{ADDRESS}/manifest.json", json.dumps(body).encode())
     with pytest.raises(CorruptArtifact, match="cannot be read"):
         store.artifact(ADDRESS)
-
-
-OWN = f"{ADDRESS}/1-a/n"
-
-
-@pytest.mark.parametrize("entry", [[], ["a"], [OWN, -1, "0" * 64], [OWN, True, "0" * 64], [OWN, 1, "x"], "ab"])
-def test_a_manifest_that_no_builder_wrote_is_corrupt(tmp_path: Path, entry: object) -> None:
-    refuse_manifest(tmp_path, "n", entry)
 
 
 @pytest.mark.parametrize("linked", ["numbers.bin", "attempt", "kind"])
@@ -175,38 +161,33 @@ def test_a_link_out_of_the_store_is_not_followed(tmp_path: Path, linked: str) ->
     moved = {"numbers.bin": file, "attempt": file.parent, "kind": tmp_path / "store" / "spectra"}[linked]
     moved.rename(tmp_path / "elsewhere")
     moved.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match="leads out of the store"):
-        found.path("numbers.bin")
-    with pytest.raises(UserError, match="leads out of the store"):
-        found.verify()
+    for read in (lambda: found.path("numbers.bin"), found.verify):
+        with pytest.raises(UserError, match="leads out of the store"):
+            read()
 
 
-@pytest.mark.parametrize("linked", ["result", "predictions", "folder", "failure"])
+@pytest.mark.parametrize("linked", ["results/{}.json", "results/{}.npz", "results", "failures/{}.json"])
 def test_a_record_linked_to_outside_the_store_is_not_read(tmp_path: Path, linked: str) -> None:
-    store, cell = Store(tmp_path / "store"), samples.cell()
-    result = samples.result(cell)
+    root, cell = tmp_path / "store", samples.cell()
+    store, result = Store(root), samples.result(cell)
     store.write_result(result)
-    store.write_failure(Failure(samples.cell(9).id, "x", "", "", 1, ""))
-    (tmp_path / "store" / "results" / f"{cell.id}.npz").write_bytes(b"x")
-    path = {
-        "result": tmp_path / "store" / "results" / f"{cell.id}.json",
-        "predictions": tmp_path / "store" / "results" / f"{cell.id}.npz",
-        "folder": tmp_path / "store" / "results",
-        "failure": tmp_path / "store" / "failures" / f"{samples.cell(9).id}.json",
-    }[linked]
+    (root / f"results/{cell.id}.npz").write_bytes(b"x")
+    (root / "failures").mkdir(exist_ok=True)
+    (root / f"failures/{cell.id}.json").write_text("x")
     assert store.read_result(cell.id) == result
+    path = root / linked.format(cell.id)
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    folder, _, name = path.with_suffix("").relative_to(tmp_path / "store").as_posix().partition("/")
-    names = [f"{folder}/{name or cell.id}{ending}" for ending in (".json", ".npz")]
-    with pytest.raises(UserError, match="leads out of the store"):
-        Store(tmp_path / "store").files.read_many(names)
-    if linked == "result":
+    folder = linked.partition("/")[0]
+    (other := Store(tmp_path / "other")).write_result(samples.result(samples.cell(2)))
+    reads: list[Callable[[], object]] = [
+        lambda: Store(root).files.read_many([f"{folder}/{cell.id}{ending}" for ending in (".json", ".npz")])
+    ]
+    if linked == "results/{}.json":
+        reads += [lambda: store.read_results([cell.id]), lambda: merge_stores(other, store)]
+    for read in reads:
         with pytest.raises(UserError, match="leads out of the store"):
-            store.read_results([cell.id])
-        (other := Store(tmp_path / "other")).write_result(samples.result(samples.cell(2)))
-        with pytest.raises(UserError, match="leads out of the store"):
-            merge_stores(other, store)
+            read()
 
 
 def test_a_record_that_would_fill_the_memory_is_not_read(tmp_path: Path) -> None:
@@ -215,21 +196,14 @@ def test_a_record_that_would_fill_the_memory_is_not_read(tmp_path: Path) -> None
     for name in ("x.json", "x.npz"):
         with (tmp_path / "results" / name).open("wb") as stream:
             stream.truncate(2**31)  # a sparse file takes no space on the disk
+    for read in (
+        lambda: store.files.read("results/x.json"),
+        lambda: store.files.read("results/x.npz"),
+        lambda: store.read_results(["x"]),
+        lambda: merge_stores(Store(tmp_path / "other"), store),
+    ):
         with pytest.raises(UserError, match="2048 MiB"):
-            store.files.read(f"results/{name}")
-    with pytest.raises(UserError, match="2048 MiB"):
-        store.read_results(["x"])
-    with pytest.raises(UserError, match="2048 MiB"):
-        merge_stores(Store(tmp_path / "other"), store)
-
-
-def test_a_store_that_is_a_link_itself_is_read(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "store").symlink_to(tmp_path / "disk")
-    store = Store(tmp_path / "store")
-    build(store)
-    found = store.artifact(ADDRESS)
-    found.verify()
+            read()
 
 
 def test_two_builders_at_once_leave_one_whole_artifact(tmp_path: Path) -> None:
@@ -286,12 +260,22 @@ def test_a_disk_that_is_away_is_an_error_of_the_store(tmp_path: Path, monkeypatc
 
 def test_results_and_failures_round_trip(tmp_path: Path) -> None:
     store, cell = Store(tmp_path), samples.cell(1)
-    store.write_failure(Failure(cell.id, "ValueError: no", "trace", "log", 1, "2026-01-01T00:00:00+00:00"))
-    assert set(store.read_failures()) == {cell.id}
+    for name in (cell.id, "one", "two", "images/three"):
+        store.write_failure(Failure(name, "ValueError: no", "trace", "log", 1, "2026-01-01T00:00:00+00:00"))
+    store.remove_failures(["one", "images/three", "never failed"])
+    assert set(store.read_failures()) == {cell.id, "two"}
     result = samples.result(cell)
     store.write_result(result)
-    assert store.read_failures() == {}
+    assert set(store.read_failures()) == {"two"}
     assert store.read_results([cell.id, samples.cell(2).id]) == ([result], [])
+    store.files.write("failures/two.json", b"{")
+    assert "damaged" in store.read_failures()["two"].error
+    path = tmp_path / "results" / f"{cell.id}.json"
+    data = json.loads(path.read_text())
+    data["cell"]["shots"] = 16
+    path.write_text(json.dumps(data))
+    with pytest.raises(ValueError, match="checksum"):  # an edited result is not taken for the cell's
+        store.read_result(cell.id)
 
 
 @pytest.mark.parametrize("keep", [0, 10, 400, -2])
@@ -308,9 +292,7 @@ def test_a_truncated_result_is_set_aside_and_its_cell_is_open_again(tmp_path: Pa
     assert Store(tmp_path).read_results([cell.id]) == ([samples.result(cell)], [])
 
 
-def test_a_damaged_result_of_a_store_that_is_only_read_hides_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_result_of_a_read_only_store_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*names: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
@@ -321,23 +303,6 @@ def test_a_damaged_result_of_a_store_that_is_only_read_hides_no_other(
     monkeypatch.setattr(shutil, "move", refused)  # root, as tests may run, may write everywhere else
     for _ in range(2):
         assert store.read_results([cell.id for cell in cells]) == ([samples.result(cells[1])], [cells[0].id])
-
-
-def test_an_edited_result_is_not_taken_for_the_cell(tmp_path: Path) -> None:
-    store, cell = Store(tmp_path), samples.cell(1)
-    store.write_result(samples.result(cell))
-    path = tmp_path / "results" / f"{cell.id}.json"
-    data = json.loads(path.read_text())
-    data["cell"]["shots"] = 16
-    path.write_text(json.dumps(data))
-    with pytest.raises(ValueError, match="checksum"):
-        store.read_result(cell.id)
-
-
-def test_a_damaged_failure_record_is_shown(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.files.write("failures/some-cell.json", b"{")
-    assert "damaged" in store.read_failures()["some-cell"].error
 
 
 def test_the_log_of_a_failure_is_where_the_store_is(tmp_path: Path) -> None:
@@ -362,14 +327,6 @@ def test_results_are_read_again_when_their_files_are_others(tmp_path: Path) -> N
     assert damaged == []
 
 
-def test_failures_are_forgotten_together(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    for name in ("one", "two", "images/three"):
-        store.write_failure(Failure(name, "no", "", "", 1, ""))
-    store.remove_failures(["one", "images/three", "never failed"])
-    assert set(store.read_failures()) == {"two"}
-
-
 @pytest.mark.parametrize("links", [True, False], ids=["", "where a file has one name"])
 def test_of_several_that_create_a_file_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
     def refused(*names: object) -> None:
@@ -390,11 +347,7 @@ def test_of_several_that_create_a_file_one_does(tmp_path: Path, monkeypatch: pyt
 def test_a_store_that_is_a_file_is_a_users_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = Store(tmp_path / "file")
-    for look in (
-        lambda: store.read_results([samples.cell(1).id]),
-        store.read_failures,
-        lambda: store.artifact(ADDRESS),
-    ):
+    for look in (lambda: store.read_results(["a"]), store.read_failures, lambda: store.artifact(ADDRESS)):
         with pytest.raises(UserError, match=rf"{tmp_path}/file/\S+: the store cannot be used: a part of this path"):
             look()
 
@@ -418,7 +371,7 @@ def test_a_full_disk_or_an_unavailable_store_is_a_failure_of_the_store() -> None
     [(False, None, 3), (True, None, 1), (False, 28, 1)],
     ids=["a server", "waiting repairs no disk", "a full disk"],
 )
-def test_only_a_remote_store_is_retried(
+def test_only_remote_stores_are_retried(
     local: bool, errno: int | None, attempts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("orchestrator.store.errors.PAUSES", (0.0, 0.0))
