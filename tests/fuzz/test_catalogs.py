@@ -9,17 +9,7 @@ from typing import Any
 import yaml
 from hypothesis import example, given
 
-from orchestrator.catalog import (
-    backbone_ref,
-    class_names_of,
-    dataset_folder,
-    dataset_ref,
-    load_catalog,
-    missing_checkpoint,
-    missing_data,
-    missing_weights,
-    prompt_templates,
-)
+from orchestrator import catalog as catalogs
 from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.yaml_files import parse_yaml
 from orchestrator.util.errors import UserError
@@ -67,30 +57,25 @@ def check_catalog(path: Path, root: Path) -> bool:
     Checks the error of an invalid file, and that the entries of a valid file can be used.
     """
     try:
-        catalog = load_catalog([path])
+        catalog = catalogs.load_catalog([path])
     except UserError as error:
         check_message(error)
         return False
-    own = {name: entry for name, entry in catalog.datasets.items() if catalog.files["datasets", name] == str(path)}
-    for entry in own.values():
-        assert dataset_folder(entry, root).resolve().is_relative_to(root.resolve())
-        _check_call(partial(dataset_ref, entry, root))
-        _check_call(partial(prompt_templates, entry))
-        _check_call(partial(class_names_of, entry))
-        assert missing_data(entry, root) is None or entry.name in str(missing_data(entry, root))
+    calls: list[Callable[[], object]] = []
+    for entry in (entry for name, entry in catalog.datasets.items() if catalog.files["datasets", name] == str(path)):
+        assert catalogs.dataset_folder(entry, root).resolve().is_relative_to(root.resolve())
+        calls.append(partial(catalogs.dataset_ref, entry, root))
+        calls += [partial(of, entry) for of in (catalogs.prompt_templates, catalogs.class_names_of)]
+        missing = catalogs.missing_data(entry, root)
+        assert missing is None or entry.name in str(missing)
     for name, backbone in catalog.backbones.items():
         if catalog.files["backbones", name] == str(path):
-            _check_call(partial(backbone_ref, backbone))
-            _check_call(partial(missing_weights, backbone))
-    for checkpoint in catalog.checkpoints.values():
-        _check_call(partial(missing_checkpoint, checkpoint))
+            calls += [partial(of, backbone) for of in (catalogs.backbone_ref, catalogs.missing_weights)]
+    calls += [partial(catalogs.missing_checkpoint, checkpoint) for checkpoint in catalog.checkpoints.values()]
+    for call in calls:
+        with suppress(UserError):  # and nothing else may be raised
+            call()
     return True
-
-
-def _check_call(call: Callable[[], object]) -> None:
-    """Call a function that may raise ``UserError`` and nothing else."""
-    with suppress(UserError):
-        call()
 
 
 def test_the_undamaged_file_is_a_catalog(tmp_path: Path) -> None:

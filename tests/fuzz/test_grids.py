@@ -177,29 +177,22 @@ VALUES = (
     "1", "[1,4]", "[]", "{}", "glyph-digits", "nan", ".nan", "-1", "1e9", "[[", "&a [*a]", "", "!!int x", "*",
     "9" * 5000,
 )  # fmt: skip
+KEYS = ("method", "k", "seed", "dataset", "label", "x", "")
+WORDS = ("bolt", "1", "4,1", ",", "B", "blot", "glyph-inks")
+fields = st.sampled_from(FIELDS)
+
+
+def pairs(keys: st.SearchStrategy[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.builds("{}={}".format, keys, values)
 
 
 @cases(150)
 @given(
-    set_=st.lists(
-        st.builds(
-            "{}={}".format,
-            st.sampled_from(FIELDS) | st.sampled_from(FIELDS).flatmap(near),
-            st.sampled_from(VALUES) | odd.map(str),
-        )
-        | st.text(max_size=10),
-        max_size=2,
-    ),
-    only=st.lists(
-        st.builds(
-            "{}={}".format,
-            st.sampled_from(("method", "k", "seed", "dataset", "label", "x", "")),
-            st.sampled_from(("bolt", "1", "4,1", ",", "B", "blot", "glyph-inks")) | st.text(max_size=5),
-        ),
-        max_size=2,
-    ),
+    set_=st.lists(pairs(fields | fields.flatmap(near), st.sampled_from(VALUES) | odd.map(str)) | st.text(max_size=10),
+                  max_size=2),
+    only=st.lists(pairs(st.sampled_from(KEYS), st.sampled_from(WORDS) | st.text(max_size=5)), max_size=2),
     limit=st.none() | st.integers(-2, 50),
-)
+)  # fmt: skip
 def test_overrides_are_refused_or_give_valid_cells(
     tmp_path: Path, set_: list[str], only: list[str], limit: int | None
 ) -> None:

@@ -123,9 +123,8 @@ def draw_table(random_: random.Random, folder: Path) -> Path:
     if random_.random() < 0.35:
         table = folder / "list.parquet"
         values: list[Any] = [0, None, 1.5, b"\xff", ["a"], {"a": 1}, True]
-        columns = {
-            name: [row[at] if at < len(row) else None for row in rows] for at, name in enumerate(dict.fromkeys(header))
-        }
+        names = dict.fromkeys(header)
+        columns = {name: [row[at] if at < len(row) else None for row in rows] for at, name in enumerate(names)}
         if random_.random() < 0.5:
             columns[random_.choice(list(columns))] = [random_.choice(values)] * len(rows)
         try:
@@ -258,10 +257,8 @@ def draw_tar(random_: random.Random, path: Path) -> None:
     for number in range(8):
         picture = io.BytesIO()
         Image.new("RGB", (24, 24), (30 * number, 90, 200)).save(picture, "PNG")
-        members += [
-            (f"{number:03}.png", picture.getvalue()),
-            (f"{number:03}.cls", random_.choice((b"0", b"1", b"cat"))),
-        ]
+        members.append((f"{number:03}.png", picture.getvalue()))
+        members.append((f"{number:03}.cls", random_.choice((b"0", b"1", b"cat"))))
     for _ in range(random_.choice((0, 1, 3))):
         name = random_.choice(("README.txt", "a/b/9.cls", "9.json", ".DS_Store", "9.npy", "../9.cls", "\xe9.txt", "9"))
         members.insert(random_.randrange(len(members)), (f"{len(members)}-{name}", random_.choice((b"", b"{}", b"x"))))
@@ -352,11 +349,8 @@ def test_a_malformed_project(seed: int, project: Path, place: Path) -> None:
     of_yaml = [partial(_spoil_yaml, name) for name in ("bolt.yaml", "catalog.yaml")]
     spoilers: list[Callable[[random.Random, Path], None]] = [*of_yaml, _spoil_bytes, _spoil_place]
     spoilers[seed // 10 % 4 if not WIDE else seed % 4](random_, place)
-    for words in (
-        ["data", "list", "--domain", "own"],
-        ["data", "verify", "ware"],
-        ["plan", "ware.yaml", "--set", "shots=1"],
-        ["status"],
-        ["data", "add", "pictures/ware", "--name", "ware", "--replace"],
-    ):
-        ends_well(*words, codes=(0, 1, 2))
+    for line in (
+        "data list --domain own", "data verify ware", "plan ware.yaml --set shots=1", "status",
+        "data add pictures/ware --name ware --replace",
+    ):  # fmt: skip
+        ends_well(*line.split(), codes=(0, 1, 2))
