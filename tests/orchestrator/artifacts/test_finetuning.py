@@ -55,20 +55,14 @@ def source_model(folder: Path, store: Store) -> tuple[SourceModel, list[Artifact
     path.write_text(GRID)
     write_image_folders(folder)
     catalog = load_catalog([folder / "own.yaml"])
-    plan = make_plan(load_grid(path, catalog), catalog, store, folder / "images")
-    specs = list(plan.artifacts)
+    specs = make_plan(load_grid(path, catalog), catalog, store, folder / "images").artifacts
     model = next(spec for spec in specs if isinstance(spec, SourceModel))
     return model, with_inputs(model.inputs)
 
 
-def settings_of(store: str, folder: Path) -> RunSettings:
-    return RunSettings(
-        store,
-        data_root=str(folder / "images"),
-        catalog_files=(str(folder / "own.yaml"),),
-        device="cpu",
-        snapshot_seconds=0.0,
-    )
+def settings_of(store: Path | str, folder: Path) -> RunSettings:
+    own = {"data_root": str(folder / "images"), "catalog_files": (str(folder / "own.yaml"),)}
+    return RunSettings(str(store), device="cpu", snapshot_seconds=0.0, **own)  # type: ignore[arg-type]
 
 
 def train_here(folder: str, store: str) -> None:
@@ -90,9 +84,13 @@ def inputs(artifacts: BuiltArtifacts, tmp_path_factory: pytest.TempPathFactory) 
 def uninterrupted(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, dict[str, object]]:
     """Return the tower and the recorded facts of an uninterrupted training."""
     folder = tmp_path_factory.mktemp("uninterrupted")
-    shutil.copytree(inputs, folder / "store")
-    build(source_model(folder, Store(folder / "store"))[0], settings_of(str(folder / "store"), folder))
-    return result(folder, folder / "store")
+    store = copied(inputs, folder / "store")
+    build(source_model(folder, Store(store))[0], settings_of(store, folder))
+    return result(folder, store)
+
+
+def copied(inputs: Path, store: Path) -> Path:
+    return Path(shutil.copytree(inputs, store))
 
 
 def result(folder: Path, store: Path) -> tuple[bytes, dict[str, object]]:
@@ -105,23 +103,22 @@ def result(folder: Path, store: Path) -> tuple[bytes, dict[str, object]]:
 
 def test_after_fine_tuning_the_pretrained_backbone_is_loaded_again(inputs: Path, tmp_path: Path) -> None:
     """The training changes the tower of the backbone that the process had loaded, in place."""
-    shutil.copytree(inputs, tmp_path / "store")
-    settings = settings_of(str(tmp_path / "store"), tmp_path)
+    settings = settings_of(copied(inputs, tmp_path / "store"), tmp_path)
     model, _ = source_model(tmp_path, Store(settings.store_url))
     loaded = artifact_cache(settings)
     trained = loaded.backbone(model.backbone)
     pretrained = tower_digest(trained.tower)
     build(model, settings)
     assert tower_digest(trained.tower) != pretrained
-    assert tower_digest(loaded.backbone(model.backbone).tower) == pretrained
-    assert not any(tensor.requires_grad for tensor in loaded.backbone(model.backbone).tower.parameters())
+    again = loaded.backbone(model.backbone).tower
+    assert tower_digest(again) == pretrained
+    assert not any(tensor.requires_grad for tensor in again.parameters())
 
 
 @pytest.fixture
 def killed(inputs: Path, tmp_path: Path) -> Path:
     """Return a store in which the training of a source model was killed after its first epoch."""
-    store = tmp_path / "store"
-    shutil.copytree(inputs, store)
+    store = copied(inputs, tmp_path / "store")
     model, _ = source_model(tmp_path, Store(store))
     begun = (store / model.address / SNAPSHOT_FILE).exists
     assert kill_forked_when([str(tmp_path), str(store)], begun, script=TRAINING), "it ended before its first snapshot"
@@ -133,7 +130,7 @@ def snapshots_of(model: ArtifactSpec, store: Path) -> Snapshots:
     return Snapshots(Files(store), model.address, canonical_json(model.identity))
 
 
-def test_a_killed_training_goes_on_after_its_last_epoch_and_ends_with_the_same_bits(
+def test_a_killed_training_goes_on_and_ends_with_the_same_bits(
     killed: Path, tmp_path: Path, uninterrupted: tuple[bytes, dict[str, object]]
 ) -> None:
     model, _ = source_model(tmp_path, Store(killed))
@@ -142,7 +139,7 @@ def test_a_killed_training_goes_on_after_its_last_epoch_and_ends_with_the_same_b
     assert 0 <= state["epoch"] < EPOCHS
     state["curve"][0]["train_loss"] = 123.0  # only a training that continues from this snapshot keeps this value
     snapshots_of(model, killed).save_if_due(lambda: state, 0.0)
-    build(model, settings_of(str(killed), tmp_path))
+    build(model, settings_of(killed, tmp_path))
     tower, meta = result(tmp_path, killed)
     assert tower == uninterrupted[0]
     assert meta["accuracy_fine_tuned"] == uninterrupted[1]["accuracy_fine_tuned"]
@@ -152,39 +149,29 @@ def test_a_killed_training_goes_on_after_its_last_epoch_and_ends_with_the_same_b
     assert curve == [123.0, *whole[1:]]
 
 
-def test_a_damaged_snapshot_is_unused(
-    inputs: Path, tmp_path: Path, uninterrupted: tuple[bytes, dict[str, object]]
-) -> None:
-    store = tmp_path / "store"
-    shutil.copytree(inputs, store)
+Whole = tuple[bytes, dict[str, object]]
+
+
+def test_a_damaged_snapshot_is_unused(inputs: Path, tmp_path: Path, uninterrupted: Whole) -> None:
+    store = copied(inputs, tmp_path / "store")
     model, _ = source_model(tmp_path, Store(store))
     path = store / model.address / SNAPSHOT_FILE
     path.parent.mkdir(parents=True)
     snapshots_of(model, store).save_if_due(lambda: STATE, 0.0)
     path.write_bytes(path.read_bytes()[:-1])
-    build(model, settings_of(str(store), tmp_path))
+    build(model, settings_of(store, tmp_path))
     assert result(tmp_path, store)[0] == uninterrupted[0]
 
 
-def test_two_trainings_leave_one_artifact(
-    inputs: Path, tmp_path: Path, uninterrupted: tuple[bytes, dict[str, object]]
-) -> None:
-    store = tmp_path / "store"
-    shutil.copytree(inputs, store)
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
+def test_two_trainings_leave_one_artifact(inputs: Path, tmp_path: Path, uninterrupted: Whole) -> None:
+    store = copied(inputs, tmp_path / "store")
+    folders = [tmp_path / name for name in ("one", "other")]
+    for folder in folders:
+        folder.mkdir()
     with ThreadPoolExecutor() as pool:
-        ended = pool.map(lambda name: run_forked([str(tmp_path / name), str(store)], TRAINING), ("one", "other"))
+        ended = pool.map(lambda folder: run_forked([str(folder), str(store)], TRAINING), folders)
     assert [done.stderr for done in ended if done.returncode] == []
     assert result(tmp_path, store)[0] == uninterrupted[0]
-
-
-def test_a_short_training_keeps_no_snapshot(inputs: Path, tmp_path: Path) -> None:
-    kept = Snapshots(Files(tmp_path), "sources/x--00000000", "{}")
-    asked: list[int] = []
-    kept.save_if_due(lambda: asked.append(1), RunSettings("").snapshot_seconds)
-    assert not asked
-    assert list(tmp_path.iterdir()) == []
 
 
 STATE = {
@@ -220,48 +207,43 @@ def test_a_state_comes_back_as_it_was_from_any_store(remote: bool, tmp_path: Pat
     assert files.names(address) == []
 
 
-def test_a_state_that_is_not_plain_data_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="Path"):
-        Snapshots(Files(tmp_path), "x", "{}").save_if_due(lambda: {"where": tmp_path}, 0.0)
-
-
 def test_a_snapshot_that_cannot_be_kept_ends_no_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     kept = Snapshots(Files(tmp_path / "nowhere"), "sources/x--00000000", "{}")
     kept.save_if_due(lambda: STATE, 0.0)
     assert "snapshot could not be written" in caplog.text
     assert kept.load() is None
+    asked: list[int] = []
+    kept.save_if_due(lambda: asked.append(1), RunSettings("").snapshot_seconds)
+    assert not asked, "a short training keeps none"
+    with pytest.raises(TypeError, match="Path"):  # what is not plain data is refused
+        kept.save_if_due(lambda: {"where": tmp_path}, 0.0)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_meta_learned_start_goes_on_and_ends_with_the_same_bits(inputs: Path, tmp_path: Path) -> None:
     model, _ = source_model(tmp_path, Store(inputs))
     recipe = MetaRecipe("reptile", steps=2 * REPORT_INTERVAL, support=4, query=4, outer_rate=0.5, inner_rate=1e-3)
     spec = MetaStart(model.backbone, (model.dataset,), model.image_size, recipe)
-    towers, curves = [], []
-    for name in ("whole", "interrupted"):
-        shutil.copytree(inputs, tmp_path / name)
-        loaded = ArtifactCache(settings_of(str(tmp_path / name), tmp_path))
-        if name == "interrupted":
-            with pytest.raises(KeyboardInterrupt):
-                stopped(spec, loaded)
-            assert snapshots_of(spec, tmp_path / name).load() is not None
-        with loaded.store.building(spec.address, spec.identity) as builder:
-            spec.build(loaded, builder)
-        found = loaded.store.artifact(spec.address, spec.identity)
-        towers.append(found.path("tower.safetensors").read_bytes())
-        curves.append(json.dumps(found.meta["meta_loss"]))
-    assert towers[0] == towers[1]
-    assert curves[0] == curves[1]
-
-
-def stopped(spec: MetaStart, loaded: ArtifactCache) -> None:
-    """Meta-learn until the last interval."""
 
     def stop(done: int, of: int) -> None:
         if done == of:
             raise KeyboardInterrupt
 
-    with loaded.store.building(spec.address, spec.identity) as builder:
-        spec.build(loaded, replace(builder, progress=stop))
+    def meta_learn(loaded: ArtifactCache, interrupted: bool = False) -> None:
+        with loaded.store.building(spec.address, spec.identity) as builder:
+            spec.build(loaded, replace(builder, progress=stop) if interrupted else builder)
+
+    ends = []
+    for name in ("whole", "interrupted"):
+        loaded = ArtifactCache(settings_of(copied(inputs, tmp_path / name), tmp_path))
+        if name == "interrupted":
+            with pytest.raises(KeyboardInterrupt):
+                meta_learn(loaded, interrupted=True)
+            assert snapshots_of(spec, tmp_path / name).load() is not None
+        meta_learn(loaded)
+        found = loaded.store.artifact(spec.address, spec.identity)
+        ends.append((found.path("tower.safetensors").read_bytes(), json.dumps(found.meta["meta_loss"])))
+    assert ends[0] == ends[1]
 
 
 def test_the_builder_is_told_how_far_and_the_store_can_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

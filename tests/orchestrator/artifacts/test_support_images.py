@@ -47,35 +47,37 @@ def catalog(folder: Path) -> Catalog:
     return load_catalog([folder / "mine.yaml"])
 
 
-def cells(catalog: Catalog, folder: Path, tmp_path: Path, backbone: str = "tiny-clip") -> list[Cell]:
+def cells(catalog: Catalog, folder: Path, tmp_path: Path, backbone: str = "tiny-clip") -> dict[str, Cell]:
+    """Return the cell of each method."""
     (tmp_path / "grid.yaml").write_text(GRID.replace("BACKBONE", backbone))
-    return list(load_grid(tmp_path / "grid.yaml", catalog, data_root=folder).cells)
+    grid = load_grid(tmp_path / "grid.yaml", catalog, data_root=folder)
+    return {cell.method.name: cell for cell in grid.cells}
+
+
+def settings_of(folder: Path, tmp_path: Path) -> RunSettings:
+    mine = (str(folder / "mine.yaml"),)
+    return RunSettings(str(tmp_path / "store"), device="cpu", data_root=str(folder), catalog_files=mine)
 
 
 def test_photographs_are_capped_and_say_so_in_their_identity(catalog: Catalog, folder: Path, tmp_path: Path) -> None:
     small, large = (
-        support_images(cells(catalog, folder, tmp_path, name)[0], catalog) for name in ("tiny-clip", "vit-b-32")
+        support_images(cells(catalog, folder, tmp_path, name)["bitfit"], catalog) for name in ("tiny-clip", "vit-b-32")
     )
     assert (small.short_side, large.short_side) == (CAP, None)
     assert small.identity["short_side"] == CAP
     assert "short_side" not in large.identity  # images that are not capped keep the name they had
     assert small.address != large.address
+    drawn = load_grid("smoke", catalog).cells[-1]  # small already
+    assert support_images(drawn, catalog).short_side is None
 
 
-def test_images_that_are_small_already_keep_their_stored_form(tmp_path: Path) -> None:
-    drawn = load_catalog()
-    cell = load_grid("smoke", drawn).cells[-1]
-    assert support_images(cell, drawn).short_side is None
-
-
-def test_capped_images_take_the_planned_bytes_and_give_nearly_the_same_views(
+def test_capped_images_take_the_planned_bytes_and_give_similar_views(
     folder: Path, catalog: Catalog, tmp_path: Path
 ) -> None:
-    cell = next(cell for cell in cells(catalog, folder, tmp_path) if cell.method.name == "bitfit")
+    cell = cells(catalog, folder, tmp_path)["bitfit"]
     capped = support_images(cell, catalog)
     whole = SupportImages(capped.dataset, capped.seed, capped.shots, capped.draw, capped.pool, capped.split)
-    mine = (str(folder / "mine.yaml"),)
-    settings = RunSettings(str(tmp_path / "store"), device="cpu", data_root=str(folder), catalog_files=mine)
+    settings = settings_of(folder, tmp_path)
     loaded = ArtifactCache(settings)
     taken, views = [], []
     for spec in (capped, whole):
@@ -91,14 +93,14 @@ def test_capped_images_take_the_planned_bytes_and_give_nearly_the_same_views(
 
 
 def test_features_of_small_classes_are_estimated_from_these(catalog: Catalog, folder: Path, tmp_path: Path) -> None:
-    cell = next(cell for cell in cells(catalog, folder, tmp_path) if cell.method.name == "tip_adapter")
+    cell = cells(catalog, folder, tmp_path)["tip_adapter"]
     (spec,) = (each for each in cell_artifacts(cell, catalog).specs if isinstance(each, SupportFeatures))
     encoded = 4 * len(CLASSES) * (spec.views + 1)
     assert spec.gflops(catalog) == pytest.approx(encoded * catalog.backbone("tiny-clip").gflops_per_image)
 
 
 def test_a_cell_of_one_shot_reads_one_image_of_each_class(folder: Path, catalog: Catalog, tmp_path: Path) -> None:
-    two_shots = next(cell for cell in cells(catalog, folder, tmp_path) if cell.method.name == "tip_adapter")
+    two_shots = cells(catalog, folder, tmp_path)["tip_adapter"]
     read = {k: cell_artifacts(replace(two_shots, shots=k), catalog).support_features for k in (1, 2, 4, 5, 16)}
     assert {k: spec.shots for k, spec in read.items() if spec} == {1: 1, 2: 4, 4: 4, 5: None, 16: None}
     one, whole = read[1], read[16]
@@ -106,8 +108,7 @@ def test_a_cell_of_one_shot_reads_one_image_of_each_class(folder: Path, catalog:
     assert whole is not None
     assert "shots" not in whole.identity  # features of all images keep the name they had
     assert one.size_bytes(catalog) * 4 == whole.size_bytes(catalog)  # there are 4 images of each class
-    mine = (str(folder / "mine.yaml"),)
-    settings = RunSettings(str(tmp_path / "store"), device="cpu", data_root=str(folder), catalog_files=mine)
+    settings = settings_of(folder, tmp_path)
     loaded = ArtifactCache(settings)
     for spec in (one.support, one, whole):
         build(spec, settings)

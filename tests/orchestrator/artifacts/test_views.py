@@ -34,9 +34,8 @@ def test_views_of_the_device_equal_those_of_the_host(images: Images, views: View
         ours = views.draw(on_device, rows, view, size=24, dataset="made-up", seed=0)
         assert torch.equal(ours, views.draw(images, rows, view, size=24, dataset="made-up", seed=0))
     for _ in range(2):
-        assert torch.equal(
-            on_device.evaluation_views([1, 2], InputSize(24)), images.evaluation_views([1, 2], InputSize(24))
-        )
+        ours, theirs = (each.evaluation_views([1, 2], InputSize(24)) for each in (on_device, images))
+        assert torch.equal(ours, theirs)
 
 
 def test_an_image_is_read_once_while_there_is_room(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
