@@ -45,6 +45,13 @@ def test_the_queue_is_finished_when_no_cell_runs_and_none_waits() -> None:
     assert cells.suggest("c") == {"cell": 0, "cpus": 1, "gpus": 1.0}
     cells.on_trial_complete("c")
     assert cells.finished
+    stopped = CellQueue(range(9), lambda number: gpu(0.5), lambda: Resources(64, 1))
+    assert take(stopped, "a") == [0]
+    stopped.stop()
+    assert take(stopped, "b") == [None]
+    assert not stopped.finished
+    stopped.on_trial_complete("a")
+    assert stopped.finished
 
 
 def test_a_queue_with_more_to_come_is_not_finished_and_gives_out_what_is_added() -> None:
@@ -75,16 +82,6 @@ def test_a_cell_that_lost_its_worker_comes_first_and_one_that_needs_more_comes_l
         if trial_id == "b":
             cells.requeue(1, gpu(0.5), first=True)
     assert order == [1, 1, 2, 0]
-
-
-def test_a_stopped_queue_gives_out_nothing_and_is_finished_when_the_last_cell_has_ended() -> None:
-    cells = CellQueue(range(9), lambda number: gpu(0.5), lambda: Resources(64, 1))
-    assert take(cells, "a") == [0]
-    cells.stop()
-    assert take(cells, "b") == [None]
-    assert not cells.finished
-    cells.on_trial_complete("a")
-    assert cells.finished
 
 
 def test_a_cells_request_is_computed_when_the_cell_is_given_out() -> None:

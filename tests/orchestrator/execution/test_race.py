@@ -19,6 +19,8 @@ from orchestrator.progress.counter import ProgressCounter
 from orchestrator.store import Store
 from tests.orchestrator.planning.test_race import GRID, blocks, measured
 
+OnEvent = Callable[[CellEvent], Iterable[Cell] | None]
+
 
 @pytest.mark.parametrize("keeps", [False, True], ids=["every look builds", "artifacts of the next looks are there"])
 def test_a_session_runs_until_the_race_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
@@ -33,13 +35,7 @@ def test_a_session_runs_until_the_race_is_over(tmp_path: Path, monkeypatch: pyte
         built.update(tasks if keeps else ())
         return (TaskEvent(address, "finished") for address in tasks)
 
-    def measure(
-        cells: Sequence[Cell],
-        settings: RunSettings,
-        on_event: Callable[[CellEvent], Iterable[Cell] | None],
-        *,
-        later: Sequence[Cell] = (),
-    ) -> None:
+    def measure(cells: Sequence[Cell], settings: RunSettings, on_event: OnEvent, *, later: Sequence[Cell] = ()) -> None:
         calls.append([])
         waiting = deque(cells)
         while waiting:

@@ -1,9 +1,14 @@
-"""The graph of build tasks, and how failures of workers are told apart."""
+"""The graph of build tasks and cells without Ray, and how failures of workers are told apart."""
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.core.events import CellEvent
+from orchestrator.core.settings import RunSettings
+from orchestrator.execution.backend import run_cells_locally
 from orchestrator.execution.task_graph import GraphTask, run_graph_locally
 from orchestrator.execution.tune import worker
 from tests.helpers import cells as samples
@@ -27,35 +32,26 @@ def test_dependencies_run_first_and_other_tasks_in_order() -> None:
     assert events == [(key, kind) for key in ("a", "c", "b", "d") for kind in ("started", "finished")]
 
 
-def test_a_failure_skips_only_the_tasks_that_depend_on_it() -> None:
-    tasks = {"a": GraphTask(refuse, (1,)), "b": task(2, "a"), "c": task(3, "b"), "d": task(4)}
-    events = {event.key: event for event in run_graph_locally(tasks) if event.kind != "started"}
-    assert {key: event.kind for key, event in events.items()} == {
-        "a": "failed",
-        "b": "skipped",
-        "c": "skipped",
-        "d": "finished",
-    }
+def test_a_failure_skips_once_and_only_the_tasks_that_depend_on_it() -> None:
+    a, b = (GraphTask(refuse, (number,)) for number in (1, 2))
+    tasks = {"a": a, "b": b, "c": task(3, "a", "b"), "d": task(4, "c"), "e": task(5)}
+    ends = [event for event in run_graph_locally(tasks) if event.kind != "started"]
+    events = {event.key: event for event in ends}
+    assert len(ends) == len(events)
+    kinds = {"a": "failed", "b": "failed", "c": "skipped", "d": "skipped", "e": "finished"}
+    assert {key: event.kind for key, event in events.items()} == kinds
     assert events["a"].error == "ValueError: not 1"
     assert "raise ValueError" in events["a"].traceback
-    assert events["c"].failed_dependency == "a"
+    assert (events["c"].failed_dependency, events["d"].failed_dependency) == ("a", "a")
 
 
-def test_a_task_with_two_failed_dependencies_is_skipped_once() -> None:
-    tasks = {"a": GraphTask(refuse, (1,)), "b": GraphTask(refuse, (2,)), "c": task(3, "a", "b")}
-    skipped = [event for event in run_graph_locally(tasks) if event.kind == "skipped"]
-    assert [(event.key, event.failed_dependency) for event in skipped] == [("c", "a")]
+def interrupt() -> None:
+    raise KeyboardInterrupt
 
 
-def test_a_graph_with_a_cycle_is_refused_before_anything_runs() -> None:
+def test_a_cycle_is_refused_before_anything_runs_and_an_interrupt_is_no_failure() -> None:
     with pytest.raises(ValueError, match="cycle"):
         next(run_graph_locally({"a": task(1, "b"), "b": task(2, "a")}))
-
-
-def test_keyboard_interrupt_is_raised_and_not_recorded_as_a_failure() -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
         list(run_graph_locally({"a": GraphTask(interrupt)}))
 
@@ -89,6 +85,8 @@ RAISED = 'Traceback:\n  File "x.py"\nValueError: the node has died, said a metho
 def test_a_lost_node_is_told_from_a_dead_worker_and_from_an_exception() -> None:
     lost = [worker.node_lost(text) for text in (KILLED, NODE_DIED, UNREACHABLE, RAISED)]
     assert lost == [False, True, True, False]
+    assert worker.failure_line(KILLED).startswith("the worker process died: Worker unexpectedly exits")
+    assert worker.failure_line(RAISED) == "ValueError: the node has died, said a method"
 
 
 def test_lack_of_memory_is_recognised_by_rays_text_or_by_the_kernels_count() -> None:
@@ -104,6 +102,12 @@ def test_lack_of_memory_is_recognised_by_rays_text_or_by_the_kernels_count() -> 
     assert worker.oom_kill_count() >= 0
 
 
-def test_the_failure_line_names_the_exception_or_how_the_worker_died() -> None:
-    assert worker.failure_line(KILLED).startswith("the worker process died: Worker unexpectedly exits")
-    assert worker.failure_line(RAISED) == "ValueError: the node has died, said a method"
+def test_local_cells_report_the_same_events_as_on_ray(tmp_path: Path) -> None:
+    cells = [samples.cell(number) for number in (0, 1, 2, 7, 8)]
+    events: list[CellEvent] = []
+    run_cells_locally(cells, RunSettings(str(tmp_path)), on_event=events.append, runner=f"{samples.HERE}:misbehave")
+    assert [event.cell.seed for event in events if event.kind == "started"] == [0, 1, 2, 7, 8]
+    last = {event.cell.seed: event for event in events}
+    assert (last[1].error, last[1].recorded) == ("ValueError: one too many", True)
+    assert (last[7].error, last[7].recorded) == ("OSError: no space left on device", False)
+    assert last[8].kind == "finished"
