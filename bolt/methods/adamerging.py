@@ -30,7 +30,7 @@ from bolt.methods.common.composed_tower import stack_task_vectors, tensors_by_op
 from bolt.methods.common.composition import Composition
 from bolt.methods.common.merging import required_sources
 from bolt.protocol import Precision
-from bolt.task.task import EVALUATION_VIEW, Adapted, Task, cosine_classifier
+from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 from bolt.training.adaptation import adapted
 from bolt.training.loop import Curve, MetricsCallback, PlainRecipe, fit
 from bolt.util.ranges import AtLeast1, Checked, Fraction, Positive
@@ -105,7 +105,7 @@ def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:
     )
     composition = Composition(base, stacks, tied=settings.coefficients == "task_wise", bounds=(0.0, 1.0))
     trainable = trainable_composition(backbone.tower, composition)
-    classify = cosine_classifier(task.head_CD.to(backbone.device), backbone.logit_scale)
+    classify = task.text_head.to(backbone.device)
     predicted: deque[Tensor] = deque(maxlen=_LAST_STEPS)
 
     def logits_of(rows: Tensor) -> Tensor:

@@ -28,10 +28,9 @@ from bolt.methods.base import Idle, TowerPasses, register, register_tower_traini
 from bolt.methods.common.pooled_start import PooledStart, PooledStartSettings, pooled_start
 from bolt.methods.common.scale_selection import images_scored
 from bolt.spectral.spectral_linear import merge_coefficients
-from bolt.task.task import Adapted, Task, cosine_classifier
-from bolt.training.adaptation import adapted, train
+from bolt.task.task import Adapted, Task
+from bolt.training.adaptation import Trainable, adapted, train
 from bolt.training.loop import ReferenceDeviations, TrainingRecipe
-from bolt.training.trainable import Trainable
 from bolt.util.ranges import Range
 
 
@@ -44,7 +43,7 @@ def adapt_pooled(task: Task, settings: PooledStartSettings) -> Adapted:
     """Return the pooled start; nothing is trained."""
     start = pooled_start(task, settings)
     return Adapted(
-        classify=cosine_classifier(task.head_CD, task.backbone.logit_scale),
+        classify=task.text_head,
         tower=merge_coefficients(start.tower),
         details=start.details,
         coefficients=_pooled(start),

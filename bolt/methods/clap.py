@@ -44,8 +44,7 @@ from bolt.seeds import torch_generator
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import fit_task
-from bolt.training.loop import PlainRecipe
-from bolt.training.objectives import cross_entropy
+from bolt.training.loop import PlainRecipe, cross_entropy
 from bolt.util.ranges import AtLeast1, Checked, Positive
 
 

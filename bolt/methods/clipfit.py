@@ -34,9 +34,8 @@ from bolt.methods.base import register_tower_training
 from bolt.methods.common.coop_training import CoopTrainingSettings, coop_schedule, sgd
 from bolt.methods.common.trained_text import TrainedText
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import adapted, train, trainable_tower
-from bolt.training.objectives import cross_entropy
-from bolt.training.trainable import Trainable
+from bolt.training.adaptation import Trainable, adapted, train, trainable_tower
+from bolt.training.loop import cross_entropy
 from bolt.util.ranges import NotNegative
 
 

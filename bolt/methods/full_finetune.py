@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bolt.methods.base import register_tower_training
-from bolt.task.task import Adapted, Task, cosine_classifier
+from bolt.task.classifiers import CosineClassifier
+from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train, trainable_tower
 from bolt.training.loop import TrainingRecipe
 
@@ -38,7 +39,7 @@ def adapt(task: Task, settings: FullFinetuneSettings) -> Adapted:
     trainable = trainable_tower(
         tower,
         *([head_CD] if settings.train_head else []),
-        classify=cosine_classifier(head_CD, task.backbone.logit_scale),
+        classify=CosineClassifier(head_CD, task.backbone.logit_scale),
     )
     train(task, trainable, settings)
     head_CD.requires_grad_(False)

@@ -60,8 +60,7 @@ from bolt.methods.common.cross_validation import (
 from bolt.methods.common.frozen_features import train_on_features, unit_support_features
 from bolt.task.classifiers import LinearClassifier, append_one
 from bolt.task.task import Adapted, Task
-from bolt.training.loop import TrainingRecipe, adamw, fit
-from bolt.training.objectives import cross_entropy
+from bolt.training.loop import TrainingRecipe, adamw, cross_entropy, fit
 from bolt.util.ranges import NOT_EMPTY, AtLeast2, Positive
 
 

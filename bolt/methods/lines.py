@@ -29,7 +29,7 @@ from bolt.methods.task_arithmetic import sum_of_task_vectors
 from bolt.methods.ties import ties_update
 from bolt.methods.tsv_merge import directions_of_each, tsv_update
 from bolt.spectral.sources import Sources
-from bolt.task.task import Adapted, Task, cosine_classifier
+from bolt.task.task import Adapted, Task
 
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
 
@@ -85,7 +85,7 @@ def adapt(task: Task, settings: LinesSettings) -> Adapted:
 
     choice = choose_scale(task, settings.alphas, tower_at)
     return Adapted(
-        classify=cosine_classifier(task.head_CD, task.backbone.logit_scale),
+        classify=task.text_head,
         tower=tower_at(choice.scale),
         details={"constant": constant, "growth": choice.scale, "growth_by": choice.by},
         source_key=(settings, sources.names, choice.scale),

@@ -40,9 +40,8 @@ from bolt.protocol import ADDED_LATER
 from bolt.seeds import isolated_torch_rng
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import adapted, train
+from bolt.training.adaptation import Trainable, adapted, train
 from bolt.training.loop import TrainingRecipe
-from bolt.training.trainable import Trainable
 
 _LINEAR_IN_OPEN_CLIP = ("_proj.", ".mlp.c_fc.", ".attn.qkv.", ".attn.proj.", ".mlp.fc")
 """In open_clip's image tower, a tensor belongs to a linear module if its name contains one of these parts."""

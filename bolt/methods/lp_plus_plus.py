@@ -64,8 +64,7 @@ from bolt.seeds import torch_generator
 from bolt.task.classifiers import append_one
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import fit_task
-from bolt.training.loop import Diverged, PlainRecipe
-from bolt.training.objectives import cross_entropy
+from bolt.training.loop import Diverged, PlainRecipe, cross_entropy
 from bolt.util.ranges import NOT_EMPTY, AtLeast1, AtLeast2, Below1, Checked, NotNegative, Positive
 
 _OFFICIAL_MOMENTUM = 0.9

@@ -35,8 +35,7 @@ from bolt.methods.common.deep_prompts import DeepPromptSettings, prompted_towers
 from bolt.methods.common.trained_text import TrainedText
 from bolt.seeds import torch_generator
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import adapted, train
-from bolt.training.trainable import Trainable
+from bolt.training.adaptation import Trainable, adapted, train
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from bolt.methods.base import register
 from bolt.methods.zero import unit_view_features
-from bolt.task.task import Adapted, Task, cosine_classifier
+from bolt.task.task import Adapted, Task
 from bolt.util.ranges import AtLeast2, Checked, NotNegative, Positive, Share
 
 _ROUNDS, _STEPS = 5, 5
@@ -104,7 +104,7 @@ def adapt(task: Task, settings: MtaSettings) -> Adapted:
     head_CD, scale = task.head_CD.to(unit_NVD), task.backbone.logit_scale
     modes_ND = torch.stack([find_mode(unit_VD, head_CD, scale, settings).mode_D for unit_VD in unit_NVD])
     logits_NC = (scale * modes_ND @ head_CD.double().T).float()
-    return Adapted(cosine_classifier(task.head_CD, scale), fixed_NC=logits_NC.cpu())
+    return Adapted(task.text_head, fixed_NC=logits_NC.cpu())
 
 
 register(

@@ -31,9 +31,9 @@ from bolt.clip.tower import replace_matrix
 from bolt.clip.tower_changes import replace_tensors
 from bolt.clip.tower_shape import UnsupportedTower
 from bolt.methods.base import TowerPasses, register_tower_training
-from bolt.task.task import Adapted, Task, cosine_classifier
-from bolt.training.loop import Curve, MetricsCallback, PlainRecipe, fit
-from bolt.training.objectives import cross_entropy
+from bolt.task.classifiers import CosineClassifier
+from bolt.task.task import Adapted, Task
+from bolt.training.loop import Curve, MetricsCallback, PlainRecipe, cross_entropy, fit
 from bolt.util.ranges import AtLeast1, Checked, NotNegative, Positive
 
 _ENCODE_BATCH = 256
@@ -79,7 +79,7 @@ def train_projection(
         bolt.training.loop.Diverged: if the loss or the projection becomes NaN or infinite.
     """
     start_WD, size = projection_WD.detach().clone(), len(labels_N)
-    classify = cosine_classifier(head_CD, logit_scale)
+    classify = CosineClassifier(head_CD, logit_scale)
     shots = size / len(head_CD)
     weight = 1 / shots if settings.regularisation is None else settings.regularisation
 
@@ -112,7 +112,7 @@ def adapt(task: Task, settings: ProLipSettings) -> Adapted:
     labels_N, head_CD = support.labels_N.to(backbone.device), task.head_CD.to(backbone.device)
     train_projection(projection_WD, views_NW, labels_N, head_CD, backbone.logit_scale, settings, task.report)
     return Adapted(
-        classify=cosine_classifier(task.head_CD, backbone.logit_scale),
+        classify=task.text_head,
         tower=replace_tensors(backbone.tower, {PROJECTION: projection_WD.detach()}),
         trainable_parameters=projection_WD.numel(),
     )

@@ -39,10 +39,8 @@ from bolt.methods.common.coop_training import coop_schedule, sgd
 from bolt.methods.common.deep_prompts import DeepPromptSettings, prompted_towers
 from bolt.methods.common.trained_text import TrainedText
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import adapted, train, trainable_tower
-from bolt.training.loop import restore
-from bolt.training.objectives import cross_entropy
-from bolt.training.trainable import Trainable
+from bolt.training.adaptation import Trainable, adapted, train, trainable_tower
+from bolt.training.loop import cross_entropy, restore
 from bolt.util.ranges import NotNegative, Positive
 
 

@@ -34,7 +34,7 @@ from torch import Tensor
 from bolt.clip.tensor_names import layer_norm_names
 from bolt.methods.base import TowerPasses, register
 from bolt.methods.zero import entropies
-from bolt.task.task import EVALUATION_VIEW, Adapted, Task, cosine_classifier
+from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 from bolt.training.adaptation import adapted, fit_task, trainable_tower
 from bolt.training.loop import Curve, PlainRecipe
 from bolt.util.ranges import AtLeast1, Checked, Positive
@@ -96,7 +96,7 @@ def adapt(task: Task, settings: TentSettings) -> Adapted:
     """Train the layer norms on the unlabelled test images. Raises ``ValueError`` if the task has none."""
     unlabelled, frozen = task.test_images, task.backbone.tower
     trainable = trainable_tower(frozen.copy(trainable=layer_norm_names(frozen.state_dict_open_clip())))
-    classify = cosine_classifier(task.head_CD, task.backbone.logit_scale)
+    classify = task.text_head
     last: list[Tensor] = []
 
     def logits_of(rows: Tensor) -> Tensor:

@@ -27,8 +27,7 @@ from bolt.methods.common.feature_cache import IDLE_IN_CACHE, CacheSettings, buil
 from bolt.methods.common.frozen_features import support_features
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import fit_task
-from bolt.training.loop import TrainingRecipe
-from bolt.training.objectives import cross_entropy
+from bolt.training.loop import TrainingRecipe, cross_entropy
 
 PUBLISHED_ALPHA, PUBLISHED_BETA = 2.0, 1.0
 PUBLISHED_RECIPE = TrainingRecipe(epochs=20, batch_size=32, learning_rate=1e-3, warmup_fraction=0.0)

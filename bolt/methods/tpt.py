@@ -22,7 +22,7 @@ from torch import Tensor
 from bolt.methods.base import TowerPasses, register
 from bolt.methods.common.prompts import LearnedPrompts, word_embeddings
 from bolt.methods.zero import entropies, unit_view_features
-from bolt.task.task import EVALUATION_VIEW, Adapted, Task, cosine_classifier
+from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 from bolt.util.ranges import AtLeast1, Checked, Positive, Share
 
 
@@ -83,7 +83,7 @@ def adapt(task: Task, settings: TptSettings) -> Adapted:
         context_KW = tune(prompts, start_KW, unit_VD, scale, settings)
         with torch.no_grad():
             logits.append(scale * prompts.encode(context_KW) @ unit_VD[EVALUATION_VIEW])
-    return Adapted(cosine_classifier(task.head_CD, scale), fixed_NC=torch.stack(logits).cpu())
+    return Adapted(task.text_head, fixed_NC=torch.stack(logits).cpu())
 
 
 register(

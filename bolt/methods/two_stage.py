@@ -30,10 +30,10 @@ from torch.nn import functional as F
 
 from bolt.clip.tensor_names import layer_norm_names
 from bolt.methods.base import TowerPasses, register_tower_training
-from bolt.task.task import Adapted, Task, cosine_classifier
-from bolt.training.adaptation import adapted, train, trainable_tower
+from bolt.task.classifiers import CosineClassifier
+from bolt.task.task import Adapted, Task
+from bolt.training.adaptation import Trainable, adapted, train, trainable_tower
 from bolt.training.loop import PlainRecipe, TrainingRecipe
-from bolt.training.trainable import Trainable
 from bolt.util.ranges import AtLeast2, Range
 
 
@@ -81,7 +81,7 @@ def adapt(task: Task, settings: TwoStageSettings) -> Adapted:
         replace(
             head,
             parameters=[*norms.parameters, head_CD],
-            classify=cosine_classifier(unit_CD, task.backbone.logit_scale),
+            classify=CosineClassifier(unit_CD, task.backbone.logit_scale),
         ),
     )
 

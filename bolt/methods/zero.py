@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.methods.base import register
-from bolt.task.task import Adapted, Task, cosine_classifier
+from bolt.task.task import Adapted, Task
 from bolt.util.ranges import AtLeast1, Checked, Share
 
 _SMALLEST = 1e-6
@@ -78,7 +78,7 @@ def adapt(task: Task, settings: ZeroSettings) -> Adapted:
     head_CD, scale = task.head_CD.to(unit_NVD), task.backbone.logit_scale
     votes_NC = torch.stack([vote(scale * unit_VD @ head_CD.T, settings.kept) for unit_VD in unit_NVD]).float()
     shares_NC = votes_NC / votes_NC.sum(dim=-1, keepdim=True)
-    return Adapted(cosine_classifier(task.head_CD, scale), fixed_NC=shares_NC.clamp_min(_SMALLEST).log().cpu())
+    return Adapted(task.text_head, fixed_NC=shares_NC.clamp_min(_SMALLEST).log().cpu())
 
 
 register(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bolt.methods.base import register
-from bolt.task.task import Adapted, Task, cosine_classifier
+from bolt.task.task import Adapted, Task
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class ZeroShotSettings:
 
 def adapt(task: Task, settings: ZeroShotSettings) -> Adapted:
     """Return the text head as the classifier."""
-    return Adapted(classify=cosine_classifier(task.head_CD, task.backbone.logit_scale))
+    return Adapted(classify=task.text_head)
 
 
 register(

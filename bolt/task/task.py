@@ -150,6 +150,11 @@ class Task:
     text: ClassText | None = None
 
     @property
+    def text_head(self) -> CosineClassifier:
+        """The text head as a classifier: the cosines with ``head_CD``, times the logit scale."""
+        return CosineClassifier(self.head_CD, self.backbone.logit_scale)
+
+    @property
     def class_text(self) -> ClassText:
         """The class names and prompts. Raises ``ValueError`` if the task has none."""
         if self.text is None:
@@ -198,8 +203,3 @@ class Adapted:
     embed_classes: Callable[[Sequence[str]], Tensor] | None = None
     fixed_NC: Tensor | None = None
     source_key: Hashable = None
-
-
-def cosine_classifier(head_CD: Tensor, logit_scale: float) -> CosineClassifier:
-    """Return the zero-shot classifier: features (B, D) -> ``logit_scale * cos(feature, class)``, (B, C)."""
-    return CosineClassifier(head_CD, logit_scale)

@@ -1,6 +1,6 @@
 """Trains some parameters of an image tower on a task: on the labelled support or, at test time, on the test images.
 
-With a :class:`bolt.training.trainable.Trainable`, a method says which tensors are trained, how images are encoded
+With a :class:`Trainable`, a method says which tensors are trained, how images are encoded
 during the training and, if the method has its own loss, what the loss is. This module chooses the images, their order
 and their views, which are the same for all methods.
 
@@ -9,8 +9,8 @@ Shape legend: N support images, B batch, C classes, D joint embedding width, S i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,11 +19,33 @@ from torch import Tensor
 
 from bolt.clip.tower import ImageTower
 from bolt.clip.transfer import to_device
-from bolt.task.task import Adapted, Task, cosine_classifier
-from bolt.training.loop import Curve, TrainingRecipe, fit
-from bolt.training.objectives import cross_entropy
-from bolt.training.test_time import unlabelled_losses
-from bolt.training.trainable import Losses, Trainable
+from bolt.task.classifiers import Classifier
+from bolt.task.task import Adapted, Task
+from bolt.training.loop import Curve, TrainingRecipe, cross_entropy, fit
+from bolt.training.test_time import Losses, Map, unlabelled_losses
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """An image tower in training.
+
+    Attributes:
+        encode: normalised images (B, 3, S, S) -> raw features (B, D), differentiable in ``parameters``.
+        parameters: the leaf tensors to train.
+        current: makes a plain, frozen tower with the current parameters.
+        classify: raw features -> logits, (B, C); the frozen text head by default.
+        classifier: makes the classifier of the result from the current parameters. With ``None``, the classifier of the
+            result is ``classify``.
+        loss: ``loss(images, labels)`` -> the mean loss of normalised images (B, 3, S, S) with labels (B,). By default
+            the cross-entropy of ``classify(encode(images))``. Training on unlabelled images has a loss of its own.
+    """
+
+    encode: Callable[[Tensor], Tensor]
+    parameters: Sequence[Tensor]
+    current: Callable[[], ImageTower]
+    classify: Callable[[Tensor], Tensor] | None = None
+    classifier: Callable[[], Classifier] | None = None
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None
 
 
 def trainable_tower(
@@ -31,7 +53,7 @@ def trainable_tower(
 ) -> Trainable:
     """Return a trainable that trains the tensors of ``tower`` that require a gradient, and the tensors ``others``.
 
-    ``classify``: as in :class:`bolt.training.trainable.Trainable`.
+    ``classify``: as in :class:`Trainable`.
     """
     own = dict(tower.named_parameters())
     names = [name for name, path in tower.tensor_paths().items() if own[path].requires_grad]
@@ -63,13 +85,14 @@ def train(
     Raises:
         bolt.training.loop.Diverged: if a loss or a parameter is NaN or infinite.
     """
+    classify = trainable.classify or task.text_head
     if task.unlabelled is None:
-        losses = _labelled(task, trainable, recipe, min_batches)
+        loss_of_rows, order = _labelled(task, trainable, classify, recipe.batch_size, min_batches)
     else:
-        losses = unlabelled_losses(task, task.unlabelled, trainable, recipe, start)
+        loss_of_rows, order = unlabelled_losses(task, trainable.encode, classify, recipe.batch_size, start)
     options["precision"] = task.backbone.precision
     make = partial(adapted, task, trainable)
-    return fit_task(task, trainable.parameters, losses.of_rows, losses.order, recipe, make, **options)
+    return fit_task(task, trainable.parameters, loss_of_rows, order, recipe, make, **options)
 
 
 def fit_task(
@@ -98,16 +121,15 @@ def fit_task(
     )
 
 
-def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batches: int) -> Losses:
+def _labelled(task: Task, trainable: Trainable, classify: Map, batch_size: int, min_batches: int) -> Losses:
     """Return the loss on augmented views of the support, and the order in which the training reads the rows.
 
     The loss is the method's own or, by default, the cross-entropy. A row is a support image. If an epoch repeats the
     support, row r is copy r // N of image r % N, and every copy is a different view.
     """
-    classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
     labels_N = task.support.labels_N.to(task.backbone.device)
     size = len(labels_N)
-    copies = oversampling(size, recipe.batch_size, min_batches)
+    copies = oversampling(size, batch_size, min_batches)
 
     def entropy(images_B3SS: Tensor, labels_B: Tensor) -> Tensor:
         return cross_entropy(classify(trainable.encode(images_B3SS)), labels_B)
@@ -125,14 +147,12 @@ def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batc
     def order(epoch: int) -> Tensor:
         return torch.cat([copy * size + task.support.order(epoch * copies + copy) for copy in range(copies)])
 
-    return Losses(of_rows, order)
+    return of_rows, order
 
 
 def adapted(task: Task, trainable: Trainable, **more: Any) -> Adapted:
     """Return the method's result with the current parameters. ``more`` sets further fields of the result."""
-    classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
-    if trainable.classifier is not None:
-        classify = trainable.classifier()
+    classify = trainable.classifier() if trainable.classifier else trainable.classify or task.text_head
     count = sum(tensor.numel() for tensor in trainable.parameters)
     return replace(Adapted(classify, trainable.current(), count), **more)
 

@@ -16,9 +16,8 @@ from torch import Tensor
 from bolt.clip.backbone import Backbone
 from bolt.clip.transfer import to_device
 from bolt.protocol import STRICT
-from bolt.task.task import cosine_classifier
-from bolt.training.loop import MetricsCallback, TrainingRecipe, fit
-from bolt.training.objectives import cross_entropy
+from bolt.task.classifiers import CosineClassifier
+from bolt.training.loop import MetricsCallback, TrainingRecipe, cross_entropy, fit
 
 SOURCE_RECIPE = TrainingRecipe(epochs=10, batch_size=128, learning_rate=1e-5, weight_decay=0.1, warmup_steps=500)
 """The published recipe. The number of epochs is set per dataset, for about 2000 steps. Its warm-up takes 500 steps, so
@@ -55,7 +54,7 @@ def finetune_source(
     """
     tower = backbone.tower
     tower = tower.requires_grad_() if in_place else tower.copy(trainable=tower.state_dict_open_clip())
-    classify = cosine_classifier(head_CD.to(backbone.device), backbone.logit_scale)
+    classify = CosineClassifier(head_CD.to(backbone.device), backbone.logit_scale)
     labels_N = labels_N.to(backbone.device)
 
     def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:

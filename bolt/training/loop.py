@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from bolt.clip.precision import training_step
 from bolt.protocol import STRICT, Precision, Protocol
@@ -231,7 +232,8 @@ def fit(
             best, lowest_loss = _copies(trained), epoch_loss
         curve.append(row)
         report(epoch, row)
-        on_epoch_end(epoch, partial(_training_state, epoch, trained, optimiser, curve, best, lowest_loss))
+        state = {"epoch": epoch, "curve": list(curve), "best": list(best), "lowest_loss": lowest_loss}
+        on_epoch_end(epoch, partial(_snapshot, state, trained, optimiser))
     if best:
         restore(trained, best)
     return curve
@@ -253,22 +255,13 @@ def _rate(recipe: TrainingRecipe, late: bool, step: int, steps_per_epoch: int) -
     return learning_rate(recipe.learning_rate, step, total, warmup)
 
 
-def _training_state(
-    epoch: int,
-    trained: Sequence[Tensor],
-    optimiser: torch.optim.Optimizer,
-    curve: Curve,
-    best: Sequence[Tensor],
-    lowest_loss: float,
-) -> dict[str, Any]:
-    return {
-        "epoch": epoch,
-        "parameters": _copies(trained),
-        "optimiser": optimiser.state_dict(),
-        "curve": list(curve),
-        "best": list(best),
-        "lowest_loss": lowest_loss,
-    }
+def _snapshot(state: dict[str, Any], trained: Sequence[Tensor], optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    return {**state, "parameters": _copies(trained), "optimiser": optimiser.state_dict()}
+
+
+def cross_entropy(logits_BC: Tensor, labels_B: Tensor) -> Tensor:
+    """Return the mean cross-entropy, computed in float32 for logits of any precision."""
+    return F.cross_entropy(logits_BC.float(), labels_B)
 
 
 def check_finite(losses: Tensor, trained: Iterable[Tensor], step: str, first: int = 0) -> None:

@@ -28,9 +28,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from bolt.clip.precision import training_step
 from bolt.clip.transfer import to_device
 from bolt.seeds import torch_generator
-from bolt.training.episode import HEAD, episode_loss, outer_gradient, twice_differentiable
+from bolt.training.episode import HEAD, MetaRecipe, episode_loss, outer_gradient, twice_differentiable
 from bolt.training.loop import MetricsCallback, check_finite, clip_gradient, fused_on_gpu, restore
-from bolt.training.meta_recipe import MetaRecipe
 
 if TYPE_CHECKING:
     from bolt.clip.backbone import Backbone

@@ -2,7 +2,7 @@
 
 Before training, every test image is classified. For each class, the images with the highest probabilities of this class
 are *trusted*: their predictions become labels. One half of every batch are trusted images, which repeat endlessly. The
-other half are the remaining images, each at most once per epoch. :func:`bolt.training.objectives.ufm_loss` compares the
+other half are the remaining images, each at most once per epoch. :func:`ufm_loss` compares the
 strong view of a trusted image with its label, and the strong view of any other image with its weak view. This is the
 test-time training of aTLAS (Zhang et al., 2024); the halves of a batch are as in the BOLT authors' code.
 
@@ -16,17 +16,21 @@ S image side.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from bolt.clip.tower import ImageTower
 from bolt.clip.transfer import to_device
-from bolt.task.task import EVALUATION_VIEW, Task, Unlabelled, cosine_classifier
-from bolt.training.loop import Diverged, TrainingRecipe
-from bolt.training.objectives import ufm_loss
-from bolt.training.trainable import Losses, Trainable
+from bolt.task.task import EVALUATION_VIEW, Task, Unlabelled
+from bolt.training.loop import Diverged
+
+Map = Callable[[Tensor], Tensor]
+Losses = tuple[Callable[[int, Tensor], Tensor], Callable[[int], Tensor]]
+"""``loss_of_rows(epoch, rows)`` and ``order(epoch)``, as :func:`bolt.training.loop.fit` takes them."""
 
 _TRUSTED_DIVISOR, _MAX_TRUSTED = 10, 100
 _ENCODE_BATCH = 256
@@ -110,27 +114,53 @@ class TwoStreams:
         return stream[skipped : skipped + wanted]
 
 
-def unlabelled_losses(
-    task: Task, unlabelled: Unlabelled, trainable: Trainable, recipe: TrainingRecipe, start: ImageTower | None
-) -> Losses:
+def ufm_loss(
+    weak_BC: Tensor, strong_BC: Tensor, targets_B: Tensor, trusted_B: Tensor, threshold: float = 0.99
+) -> Tensor:
+    """Return the loss of Unsupervised FixMatch (UFM): the cross-entropy of strong views with targets from weak views.
+
+    The target of an image is the softmax of its weak logits or, if the image is trusted, the class in ``targets_B``.
+    The loss is the mean over the confident images, whose target has an entry above ``threshold``. The gradient flows
+    into the strong logits only. This is the loss of aTLAS's test-time script. The "sharpening" of that script
+    multiplies the target by a half and normalises it again. This changes nothing, so it is left out here.
+
+    If no image is confident, the loss is 0 with a gradient of zeros. AdamW still takes a step on such a batch, by the
+    moments of earlier gradients and by its weight decay.
+
+    Args:
+        weak_BC: logits of the un-augmented view; rows of trusted images have no effect.
+        strong_BC: logits of the augmented view.
+        targets_B: class of each trusted image; entries of other images have no effect.
+        trusted_B: whether each image is trusted, boolean.
+        threshold: probability that a target's largest entry must exceed.
+    """
+    strong_BC = strong_BC.float()
+    predicted_BC = weak_BC.detach().float().softmax(dim=-1)
+    labelled_BC = torch.zeros_like(strong_BC).scatter_(1, targets_B[:, None], 1.0)  # F.one_hot would wait for the GPU
+    targets_BC = torch.where(trusted_B[:, None], labelled_BC, predicted_BC)
+    confident_B = (targets_BC.amax(dim=-1) > threshold).float()
+    losses_B = F.cross_entropy(strong_BC, targets_BC, reduction="none")
+    return (confident_B * losses_B).sum() / confident_B.sum().clamp_min(1)
+
+
+def unlabelled_losses(task: Task, encode: Map, classify: Map, batch_size: int, start: ImageTower | None) -> Losses:
     """Return UFM's loss, and the order that fills batches with trusted and other images (:class:`TwoStreams`).
 
     Args:
-        unlabelled: the task's unlabelled images.
-        recipe: the recipe. Its ``batch_size`` counts trusted and other images together.
+        encode, classify: the tower in training, and its classifier.
+        batch_size: trusted and other images of a batch together.
         start: the tower that classifies the images before training. Its predictions decide which images are trusted,
             and are the labels of these. By default the frozen tower, whose features are cached.
 
     Raises:
         bolt.training.loop.Diverged: if the starting tower gives NaN or infinite logits.
     """
-    device = task.backbone.device
-    classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
+    device, unlabelled = task.backbone.device, task.test_images
     logits_NC = _starting_logits(task, unlabelled, start)
     trusted_N = trusted_samples(logits_NC.softmax(dim=-1), trusted_per_class(*logits_NC.shape))
     predicted_N = logits_NC.argmax(dim=-1)
     numbers = torch.arange(unlabelled.size)
-    streams = TwoStreams(numbers[~trusted_N], numbers[trusted_N], unlabelled.size, recipe.batch_size, unlabelled)
+    streams = TwoStreams(numbers[~trusted_N], numbers[trusted_N], unlabelled.size, batch_size, unlabelled)
 
     def pixels(view: int, images: Tensor) -> Tensor:
         return task.backbone.normalise(unlabelled.pixels(view, images))
@@ -143,18 +173,18 @@ def unlabelled_losses(
         weak_R3SS = pixels(EVALUATION_VIEW, images[rest])
         # The strong view comes first, because older versions of autocast cache the weights that they cast. After a weak
         # view under no_grad, the cached weights would have no graph.
-        strong_BC = classify(trainable.encode(strong_B3SS))
+        strong_BC = classify(encode(strong_B3SS))
         weak_BC = torch.zeros_like(strong_BC)
         with torch.no_grad():
-            weak_BC[to_device(rest, device)] = classify(trainable.encode(weak_R3SS))
+            weak_BC[to_device(rest, device)] = classify(encode(weak_R3SS))
         return ufm_loss(weak_BC, strong_BC, to_device(predicted_N[images], device), to_device(trusted_B, device))
 
-    return Losses(of_rows, streams.order)
+    return of_rows, streams.order
 
 
 def _starting_logits(task: Task, unlabelled: Unlabelled, start: ImageTower | None) -> Tensor:
     """Return the text head's logits (N, C) of the test images under ``start`` or the frozen tower, on the CPU."""
-    classify = cosine_classifier(task.head_CD, task.backbone.logit_scale)
+    classify = task.text_head
     if start is None:
         features_ND = unlabelled.features().to(task.head_CD)
     else:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from bolt.clip.input_size import InputSize
 from bolt.clip.tensor_files import save_tensors
+from bolt.training.episode import MetaRecipe
 from bolt.training.meta import REPORT_INTERVAL, MetaTask, meta_learn
-from bolt.training.meta_recipe import MetaRecipe
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.spec import FLOAT_BYTES, TOWER_FILE, TRAINING_FACTOR, ArtifactCache, ArtifactSpec

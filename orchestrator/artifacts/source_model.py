@@ -18,9 +18,9 @@ from torch import Tensor
 from bolt.clip.input_size import InputSize
 from bolt.clip.tensor_files import save_tensors
 from bolt.clip.transfer import ReadAhead
+from bolt.task.classifiers import CosineClassifier
 from bolt.task.scoring import accuracy, predict_classes, scoring_batches
 from bolt.task.support import batch_order
-from bolt.task.task import cosine_classifier
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
 from orchestrator.artifacts.features import TestFeatures
@@ -198,7 +198,7 @@ def source_accuracy(
     head, features = accuracy_inputs(backbone, dataset, frozen.input_size)
     images = cache.get(Images(dataset, "test", frozen.input_size))
     frozen_ND, total = cache.get(features), len(images)
-    classify = cosine_classifier(cache.get(head), frozen.logit_scale)
+    classify = CosineClassifier(cache.get(head), frozen.logit_scale)
     with ReadAhead(lambda batch: images.batch(*batch), scoring_batches(total), cache.device) as pixels:
         tuned = predict_classes(total, lambda *batch: frozen.encode_images(pixels(batch), tower), classify)
     zero_shot = predict_classes(total, lambda start, stop: frozen_ND[start:stop].to(cache.device), classify)

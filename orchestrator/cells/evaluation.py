@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from bolt.clip.transfer import ReadAhead
-from bolt.task.classifiers import Classifier, NoNewClasses
+from bolt.task.classifiers import Classifier, CosineClassifier, NoNewClasses
 from bolt.task.scoring import Predictions, accuracy, predict_classes, scoring_batches
-from bolt.task.task import Adapted, cosine_classifier
+from bolt.task.task import Adapted
 from orchestrator.artifacts.head import Head
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.splits import EvaluationSplit, evaluation_splits
@@ -108,7 +108,7 @@ def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Sc
         return loaded.cached(Predictions, whole_key, make, KEPT_PREDICTIONS)
 
     found = cached(None if adapted.source_key is None else (cell.sources, adapted.source_key), predict_adapted)
-    text_head = cosine_classifier(head_CD, backbone.logit_scale)
+    text_head = CosineClassifier(head_CD, backbone.logit_scale)
     zero_shot = cached("zero-shot", lambda: predict(split.frozen, text_head))
     correct_C = torch.bincount(labels_N[found.all_classes == labels_N], minlength=len(classes))
     evaluation = Evaluation(

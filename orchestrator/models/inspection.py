@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from bolt.clip.tensor_names import matrix_names
 from bolt.model.model import Model
 from bolt.spectral.sources import Sources, build_basis
+from bolt.task.classifiers import CosineClassifier
 from bolt.task.scoring import predict_classes
-from bolt.task.task import cosine_classifier
 from orchestrator.analysis.rows import labels_of
 from orchestrator.artifacts.required import scored_on_validation
 from orchestrator.artifacts.spec import ArtifactCache
@@ -201,7 +201,7 @@ def _split(
         )
         predicted, confidence = found.all_classes.numpy(), found.probability.double().numpy()
     frozen_ND = loaded.get(features)
-    head = cosine_classifier(inputs.head_CD, backbone.logit_scale)
+    head = CosineClassifier(inputs.head_CD, backbone.logit_scale)
     zero_shot = predict_classes(len(labels_N), lambda start, stop: frozen_ND[start:stop].to(loaded.device), head)
     return SplitPredictions(
         dataset.name,

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from bolt.clip.backbone import Backbone
 from bolt.protocol import STRICT, Protocol
 from bolt.task.support import batch_order
-from bolt.task.task import Adapted, Support, Task, cosine_classifier
+from bolt.task.task import Adapted, Support, Task
 
 WIDTH = 96
 
@@ -34,7 +34,7 @@ class Problem:
         return 100 * float((adapted.classify(self.test_ND).argmax(dim=-1) == self.test_labels_N).float().mean())
 
     def zero_shot(self) -> float:
-        return self.accuracy(Adapted(cosine_classifier(self.task.head_CD, self.task.backbone.logit_scale)))
+        return self.accuracy(Adapted(self.task.text_head))
 
 
 def no_pixels(view: int, rows: Tensor) -> Tensor:

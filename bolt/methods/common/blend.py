@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from bolt.task.classifiers import BlendClassifier, append_one
 from bolt.task.task import Adapted
-from bolt.training.objectives import cross_entropy
+from bolt.training.loop import cross_entropy
 
 _ALPHA_FACTOR = 250.0
 """The factor by which the official code multiplies the initial alpha, see :func:`initial_blend`. With the features of

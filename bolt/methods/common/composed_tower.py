@@ -14,7 +14,7 @@ from bolt.clip.tensor_names import PROJECTION
 from bolt.clip.tower import ImageTower
 from bolt.methods.common.composition import Composition
 from bolt.spectral.sources import Sources
-from bolt.training.trainable import Trainable
+from bolt.training.adaptation import Trainable
 
 
 def stack_task_vectors(

@@ -16,8 +16,7 @@ from torch.nn import functional as F
 from bolt.clip.transfer import to_device
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 from bolt.training.adaptation import fit_task
-from bolt.training.loop import TrainingRecipe
-from bolt.training.objectives import cross_entropy
+from bolt.training.loop import TrainingRecipe, cross_entropy
 
 
 def support_features(task: Task, view: int) -> Tensor:

@@ -18,7 +18,7 @@ from bolt.clip.tower import ImageTower
 from bolt.methods.base import TowerPasses, register
 from bolt.methods.common.scale_selection import choose_scale, images_scored
 from bolt.spectral.sources import Sources
-from bolt.task.task import Adapted, Task, cosine_classifier
+from bolt.task.task import Adapted, Task
 from bolt.util.ranges import NOT_EMPTY, Checked
 
 
@@ -82,7 +82,7 @@ def adapt_by_merging(
     update = sources.cached(("update", settings), on_device)
     choice = choose_scale(task, settings.alphas, lambda scale: with_update(base, update, scale))
     return Adapted(
-        classify=cosine_classifier(task.head_CD, task.backbone.logit_scale),
+        classify=task.text_head,
         tower=with_update(base, update, choice.scale),
         details=choice.details,
         source_key=(settings, sources.names, choice.scale),

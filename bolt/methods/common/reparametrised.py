@@ -17,9 +17,8 @@ from torch import Tensor
 from bolt.clip.tensor_names import MATRIX_KINDS, matrix_names
 from bolt.clip.tower import ImageTower
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import adapted, train
+from bolt.training.adaptation import Trainable, adapted, train
 from bolt.training.loop import TrainingRecipe
-from bolt.training.trainable import Trainable
 
 
 class MatrixChange(ABC):

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tower import ImageTower
-from bolt.task.task import EVALUATION_VIEW, Adapted, Task, cosine_classifier
+from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 
 ScaleBy = Literal["support", "mutual_information"]
 
@@ -143,7 +143,7 @@ def _logits(task: Task, tower: ImageTower, candidate: int) -> Iterator[tuple[Ten
 
     The images are those of the support or, at test time, at most 1,000 of the unlabelled test images.
     """
-    classify = cosine_classifier(task.head_CD, task.backbone.logit_scale)
+    classify = task.text_head
     if task.unlabelled is None:
         view = EVALUATION_VIEW if task.protocol.alpha_views == "plain" else EVALUATION_VIEW + 1 + candidate
         pixels, chosen = task.support.pixels, torch.arange(len(task.support))
@@ -157,4 +157,4 @@ def _logits(task: Task, tower: ImageTower, candidate: int) -> Iterator[tuple[Ten
 def _test_accuracy(task: Task, tower: ImageTower, candidate: int) -> float:
     if task.oracle is None:
         raise ValueError("tta_alpha is test_labels, but the task has no oracle")
-    return task.oracle(Adapted(cosine_classifier(task.head_CD, task.backbone.logit_scale), tower))
+    return task.oracle(Adapted(task.text_head, tower))

@@ -21,7 +21,7 @@ AS_PUBLISHED = STRICT.with_switches(linear_probe="as_published")
 def moved(problem: Problem, adapted: Adapted) -> float:
     """Return the largest difference of a test logit from the zero-shot logit."""
     task = problem.task
-    zero_shot = cosine_classifier(task.head_CD, task.backbone.logit_scale)(problem.test_ND)
+    zero_shot = task.text_head(problem.test_ND)
     return float((adapted.classify(problem.test_ND) - zero_shot).abs().max())
 
 

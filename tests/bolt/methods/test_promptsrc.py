@@ -13,7 +13,7 @@ from bolt.methods import METHODS
 from bolt.methods.common.trained_text import TrainedText
 from bolt.methods.promptsrc import PromptSrcSettings, adapt, epoch_weights, losses, trainable
 from bolt.task.task import Task
-from bolt.training.trainable import Trainable
+from bolt.training.adaptation import Trainable
 from tests.bolt.methods.third_vectors import SMALL_IMAGES, chirp, exact, names, small_task, vector
 from tests.helpers.towers import make_task
 

@@ -31,7 +31,7 @@ def online(
 
     settings = TentSettings(batch_size=6, learning_rate=rate)
     task = make_task(backbone, unlabelled=True)
-    none = Adapted(cosine_classifier(task.head_CD, 1.0))
+    none = Adapted(CosineClassifier(task.head_CD, 1.0))
     minimise_entropy(task, parameters, logits_of, lambda epoch: torch.arange(18), settings, lambda: none)
     return [float(mean_entropy(each.detach())) for each in outputs], [each[0].detach() for each in outputs]
 

@@ -18,7 +18,7 @@ from bolt.methods import METHODS
 from bolt.methods.meta_init import meta_recipe
 from bolt.task.task import cosine_classifier
 from bolt.training import meta
-from bolt.training.episode import HEAD, Loss, Parameters, episode_loss, outer_gradient, twice_differentiable
+from bolt.training.episode import HEAD, Loss, MetaRecipe, Parameters, episode_loss, outer_gradient, twice_differentiable
 from bolt.training.loop import Diverged
 from bolt.training.meta import MetaTask, meta_learn
 from bolt.training.meta_recipe import MetaRecipe

@@ -13,10 +13,10 @@ from bolt.methods import METHODS
 from bolt.methods.common import composition
 from bolt.protocol import Precision
 from bolt.training import loop, meta
+from bolt.training.episode import MetaRecipe, Variant
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
 from bolt.training.meta import MetaTask, meta_learn
-from bolt.training.meta_recipe import MetaRecipe, Variant
 from tests.helpers.synchronisation import Waits
 from tests.helpers.towers import make_task
 

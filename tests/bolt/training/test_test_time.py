@@ -108,7 +108,7 @@ def test_weak_views_are_plain_and_strong_views_belong_to_the_epoch(backbone: Bac
     losses = unlabelled_losses(task, task.test_images, whole_tower(task), TrainingRecipe(batch_size=8), None)
     rows = losses.order(2)[:8]
     seen.clear()
-    losses.of_rows(2, rows)
+    loss_of_rows(2, rows)
     assert seen == [(3, (rows % 30).tolist()), (0, rows[:4].tolist())]
     assert all(rows[4:] >= 30)
 
@@ -167,7 +167,7 @@ def test_gradients_survive_autocast(backbone: Backbone) -> None:
     trainable = whole_tower(task)
     losses = unlabelled_losses(task, task.test_images, trainable, TrainingRecipe(batch_size=8), None)
     with torch.autocast("cpu", torch.bfloat16):
-        loss = losses.of_rows(0, losses.order(0)[:8])
+        loss = loss_of_rows(0, order(0)[:8])
     assert loss.dtype == torch.float32
     loss.backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in trainable.parameters)

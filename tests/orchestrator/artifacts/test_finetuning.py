@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from bolt.clip.tower import tower_digest
+from bolt.training.episode import MetaRecipe
 from bolt.training.meta import REPORT_INTERVAL
-from bolt.training.meta_recipe import MetaRecipe
 from orchestrator.artifacts.meta_start import MetaStart
 from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, artifact_cache, build, with_inputs

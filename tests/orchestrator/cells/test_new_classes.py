@@ -9,7 +9,7 @@ import torch
 import yaml
 
 from bolt.methods import METHODS
-from bolt.task.task import cosine_classifier
+from bolt.task.classifiers import CosineClassifier
 from orchestrator.artifacts import features
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
@@ -137,7 +137,7 @@ def test_other_datasets_are_classified_among_their_own_words(shifted_world: Worl
         features_ND = loaded.get(features.TestFeatures(cell.backbone, dataset, size))
         head_CD = loaded.get(Head(cell.backbone, dataset, size))
         labels_N = torch.from_numpy(loaded.get(Images(dataset, "test", size)).labels)
-        classify = cosine_classifier(head_CD, loaded.backbone(cell.backbone).logit_scale)
+        classify = CosineClassifier(head_CD, loaded.backbone(cell.backbone).logit_scale)
         expected = (classify(features_ND).argmax(1) == labels_N).double().mean().item() * 100
         assert found[dataset.name].accuracy_zero_shot == pytest.approx(expected, abs=1e-9)
         assert len(found[dataset.name].per_class) == len(head_CD)

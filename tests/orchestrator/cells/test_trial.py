@@ -17,7 +17,7 @@ import bolt.methods
 from bolt.methods import METHODS, Method
 from bolt.spectral.bases import pretrained_basis
 from bolt.task.scoring import Predictions, predict_classes
-from bolt.task.task import Adapted, Task, cosine_classifier
+from bolt.task.task import Adapted, Task
 from orchestrator.artifacts.images import Images, OfTestSplit
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source, SourceModel
@@ -243,7 +243,7 @@ def broken_methods() -> Iterator[None]:
         raise RuntimeError("the method's own bug")
 
     def diverges(task: Task, settings: object) -> Adapted:
-        classify = cosine_classifier(task.head_CD, task.backbone.logit_scale)
+        classify = task.text_head
         return Adapted(classify=lambda features: classify(features) * float("nan"))
 
     zero_shot = METHODS["zero_shot"]

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from bolt.training.objectives import cross_entropy, ufm_loss
+from bolt.training.loop import cross_entropy
+from bolt.training.test_time import ufm_loss
 from tests.helpers.waves import plane_wave
 
 WEAK = (6 * plane_wave(4, 3, 0.9, 1.7, 0.3)).float()
