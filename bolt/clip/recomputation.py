@@ -1,4 +1,4 @@
-"""Activation checkpointing of single operations: the input of a trained linear module is computed again, not kept.
+"""Operations that keep less memory for the backward pass: QuickGELU, and activation checkpointing of single operations.
 
 In training, a linear module keeps its input for the gradient of its weight. In a transformer block, this input is the
 output of a layer norm or of the activation, and autograd keeps the input of that operation as well.
@@ -14,12 +14,39 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 RECOMPUTED_FROM = 2**20
 """If ``x`` has at least this many numbers, :func:`linear_after` computes ``module(x)`` again in the backward pass. At
 ViT-B/32 this takes 2 % of a training step, and saves two fifths of the memory of the step's activations. In the demo's
 small tower it would take 10 % of a step."""
+
+
+class QuickGELU(nn.Module):
+    """The activation of the original CLIP weights, ``x * sigmoid(1.702 x)``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, _QuickGELU.apply(x))
+
+
+class _QuickGELU(torch.autograd.Function):
+    """``x * sigmoid(1.702 x)``, computed as ``silu(1.702 x) / 1.702``, which needs half as many passes over the memory.
+
+    In the backward pass, the factors 1.702 and 1 / 1.702 cancel. Only first derivatives are supported.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        scaled = 1.702 * x
+        ctx.save_for_backward(scaled)
+        return F.silu(scaled).mul_(1 / 1.702)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (scaled,) = ctx.saved_tensors
+        return cast(Tensor, torch.ops.aten.silu_backward(gradients[0], scaled))
 
 
 def linear_after(module: nn.Module, x: Tensor, linear: nn.Module) -> Tensor:

@@ -20,9 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bolt.clip.activation import QuickGELU
 from bolt.clip.precision import forward_pass
-from bolt.clip.recomputation import linear_after
+from bolt.clip.recomputation import QuickGELU, linear_after
 from bolt.clip.tensor_names import (
     BLOCKS,
     DEEP_PROMPTS,
@@ -207,6 +206,16 @@ class ImageTower(nn.Module):
             tensor.requires_grad_(name in wanted)
         return clone
 
+    def replaced(self, tensors: Mapping[str, Tensor]) -> ImageTower:
+        """Return a frozen copy with these values. All other tensors are shared.
+
+        Names are open_clip's. The values have the orientation of this module: ``proj`` is (embed, width).
+        """
+        clone, paths = self.copy(tensors).requires_grad_(False), self.tensor_paths()
+        for name, tensor in tensors.items():
+            clone.get_parameter(paths[name]).copy_(tensor.detach())
+        return clone
+
     def with_prompts(self, prompts_JKW: Tensor) -> ImageTower:
         """Return a frozen copy with these deep prompts, which are trainable. All other tensors are shared.
 
@@ -231,6 +240,20 @@ class ImageTower(nn.Module):
             value = tensors[name].T.contiguous() if name == PROJECTION else tensors[name]
             owner, _, attribute = path.rpartition(".")
             setattr(self.get_submodule(owner), attribute, nn.Parameter(value, requires_grad=False))
+
+
+def replace_tensors(frozen: ImageTower, tensors: Mapping[str, Tensor]) -> ImageTower:
+    """Return a copy of a frozen tower in which ``tensors``, by open_clip's names, replace the tower's own.
+
+    The copy shares all other tensors. Deep prompts can be among the new tensors.
+
+    Raises ``TensorMismatch`` if tensors do not fit.
+    """
+    if DEEP_PROMPTS in tensors:
+        frozen = frozen.with_prompts(tensors[DEEP_PROMPTS])
+    state = frozen.state_dict_open_clip()
+    check_tensors({**state, **tensors}, {name: tuple(tensor.shape) for name, tensor in state.items()})
+    return frozen.replaced({name: tensor.T if name == PROJECTION else tensor for name, tensor in tensors.items()})
 
 
 def tower_digest(tower: ImageTower) -> str:

@@ -32,7 +32,7 @@ from bolt.clip.tensor_names import layer_norm_names
 from bolt.clip.text_tower import TextTower
 from bolt.methods.base import register_tower_training
 from bolt.methods.common.coop_training import CoopTrainingSettings, coop_schedule, sgd
-from bolt.methods.common.trained_text import TrainedText
+from bolt.methods.common.prompts import TrainedText
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import Trainable, adapted, train, trainable_tower
 from bolt.training.loop import cross_entropy

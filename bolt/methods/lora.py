@@ -35,7 +35,7 @@ from torch import Tensor
 from bolt.clip.tower import ImageTower
 from bolt.methods.base import Idle, TowerPasses, register_tower_training
 from bolt.methods.common.adapters import AdapterSettings, adapted_blocks, attach_to_tower, merged_weight
-from bolt.methods.common.trained_text import TrainedText
+from bolt.methods.common.prompts import TrainedText
 from bolt.protocol import ADDED_LATER
 from bolt.seeds import isolated_torch_rng
 from bolt.task.classifiers import LinearClassifier
@@ -90,12 +90,8 @@ def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, p
             return cast(Tensor, tower(images_B3SS))
 
     def current() -> ImageTower:
-        merged = base.copy(trainable=[*matrices, *unfrozen]).requires_grad_(False)
-        values = {path[name]: merged_weight(tower.get_submodule(module)) for name, module in matrices.items()}
-        values |= {path[name]: tower.get_parameter(path[name]).detach() for name in unfrozen}
-        for name, value in values.items():
-            merged.get_parameter(name).copy_(value)
-        return merged
+        merged = {name: merged_weight(tower.get_submodule(module)) for name, module in matrices.items()}
+        return base.replaced(merged | {name: tower.get_parameter(path[name]) for name in unfrozen})
 
     parameters = [tensor for tensor in tower.parameters() if tensor.requires_grad]
     return Trainable(encode, parameters, current)

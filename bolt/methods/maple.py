@@ -1,7 +1,7 @@
 """MaPLe: learned tokens in the text tower, mapped linearly to tokens of the image tower (Khattak et al., CVPR 2023).
 
 Paper: arXiv:2210.03117. Each of the first J = 9 blocks of the text tower has K = 2 learned tokens P_l
-(:mod:`bolt.methods.common.deep_prompts`). The tokens of the same block in the image tower are a linear map of them::
+(:mod:`bolt.methods.common.prompts`). The tokens of the same block in the image tower are a linear map of them::
 
     V_l = P_l A_l^T + b_l,    logits = scale cos(f, t)
 
@@ -31,8 +31,7 @@ from torch.func import functional_call
 from bolt.clip.tensor_names import DEEP_PROMPTS
 from bolt.methods.base import register_tower_training
 from bolt.methods.common.coop_training import coop_schedule, sgd
-from bolt.methods.common.deep_prompts import DeepPromptSettings, prompted_towers
-from bolt.methods.common.trained_text import TrainedText
+from bolt.methods.common.prompts import DeepPromptSettings, TrainedText, prompted_towers
 from bolt.seeds import torch_generator
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import Trainable, adapted, train
@@ -68,7 +67,7 @@ def initial_maps(task: Task, text_JKW: Tensor) -> tuple[Tensor, Tensor]:
 def trainable(task: Task, settings: MapleSettings) -> tuple[Trainable, TrainedText]:
     """Return both towers as one trainable model, and the text tower alone. The tokens and the maps are trained.
 
-    Raises the errors of :func:`bolt.methods.common.deep_prompts.prompted_towers`.
+    Raises the errors of :func:`bolt.methods.common.prompts.prompted_towers`.
     """
     tower, text = prompted_towers(task, settings)
     (text_JKW,) = text.parameters

@@ -27,8 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from bolt.clip.tensor_names import PROJECTION
-from bolt.clip.tower import replace_matrix
-from bolt.clip.tower_changes import replace_tensors
+from bolt.clip.tower import replace_matrix, replace_tensors
 from bolt.clip.tower_shape import UnsupportedTower
 from bolt.methods.base import TowerPasses, register_tower_training
 from bolt.task.classifiers import CosineClassifier

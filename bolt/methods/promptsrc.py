@@ -1,7 +1,7 @@
 """PromptSRC: learned tokens in both towers, held near the frozen CLIP and averaged over epochs (Khattak et al., 2023).
 
 Paper: "Self-regulating prompts", ICCV 2023, arXiv:2307.06948. Each of the first nine blocks of both towers has four
-learned tokens (:mod:`bolt.methods.common.deep_prompts`). The first block's text tokens start at "a photo of a", all
+learned tokens (:mod:`bolt.methods.common.prompts`). The first block's text tokens start at "a photo of a", all
 other tokens are drawn from N(0, 0.02^2). These are 46,080 numbers in ViT-B. t, f and p are the class vectors, features
 and probabilities of the prompted towers; t', f' and p' are those of the frozen towers::
 
@@ -36,8 +36,7 @@ from torch.nn import functional as F
 
 from bolt.methods.base import TowerPasses, register_tower_training
 from bolt.methods.common.coop_training import coop_schedule, sgd
-from bolt.methods.common.deep_prompts import DeepPromptSettings, prompted_towers
-from bolt.methods.common.trained_text import TrainedText
+from bolt.methods.common.prompts import DeepPromptSettings, TrainedText, prompted_towers
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import Trainable, adapted, train, trainable_tower
 from bolt.training.loop import cross_entropy, restore
@@ -95,7 +94,7 @@ def losses(
 def trainable(task: Task, settings: PromptSrcSettings) -> tuple[Trainable, TrainedText]:
     """Return both towers with their loss as one trainable model, and the text tower alone. The tokens are trained.
 
-    Raises the errors of :func:`bolt.methods.common.deep_prompts.prompted_towers`.
+    Raises the errors of :func:`bolt.methods.common.prompts.prompted_towers`.
     """
     tower, text = prompted_towers(task, settings)
 

@@ -16,8 +16,7 @@ from bolt.clip.checkpoint_files import files_digest
 from bolt.clip.huggingface import from_huggingface
 from bolt.clip.input_size import LARGEST_NORM, Interpolation, Resize
 from bolt.clip.tensor_names import TensorMismatch
-from bolt.clip.tower import ImageTower
-from bolt.clip.tower_changes import replace_tensors
+from bolt.clip.tower import ImageTower, replace_tensors
 from bolt.clip.tower_shape import TowerShape
 from bolt.model.model import Model
 from bolt.model.parts import About

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from bolt.clip.image_files import Reading
 from bolt.clip.input_size import Interpolation, Resize
 from bolt.clip.tower import ImageTower
-from bolt.clip.tower_changes import changed_tensors
 from bolt.spectral.spectral_change import SpectralChange
 from bolt.task.classifiers import Classifier
 
@@ -90,6 +90,13 @@ class ModelParts:
             raise ValueError("this model was loaded without its backbone, so its changed tensors are unknown")
         if self.frozen is self.tower:
             return {}
-        explained = self.change.coefficients if self.change else {}
-        changed = changed_tensors(self.tower, self.frozen)
-        return {name: tensor for name, tensor in changed.items() if name not in explained}
+        own, before = dict(self.tower.named_parameters()), dict(self.frozen.named_parameters())
+        changed = [
+            name
+            for name, path in self.tower.tensor_paths().items()
+            # Tensors that share memory are not compared, so this is fast if few tensors were trained.
+            if path not in before
+            or (own[path].data_ptr() != before[path].data_ptr() and not torch.equal(own[path], before[path]))
+        ]
+        state, explained = self.tower.state_dict_open_clip(), self.change.coefficients if self.change else {}
+        return {name: state[name] for name in changed if name not in explained}

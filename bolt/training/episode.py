@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from bolt.clip.activation import QuickGELU
+from bolt.clip.recomputation import QuickGELU
 from bolt.clip.tower import ImageTower
 from bolt.training.loop import cross_entropy
 from bolt.util.ranges import AtLeast1, Checked, NotNegative, Positive

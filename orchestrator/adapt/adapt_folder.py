@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from rich.console import Console
 
-from bolt.methods.common.deep_prompts import DeepPromptSettings
+from bolt.methods.common.prompts import DeepPromptSettings
 from bolt.model.model import Model
 from bolt.model.saving import Form
 from bolt.task.task import Adapted, Support

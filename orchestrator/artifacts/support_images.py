@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bolt.clip.input_size import InputSize
-from bolt.task.field_draws import FIELD_DRAWS
-from bolt.task.support import SupportDraw, draw_support
+from bolt.task.support import FIELD_DRAWS, SupportDraw, draw_support
 from bolt.task.task import EVALUATION_VIEW
 from orchestrator.artifacts.images import typical_pixels
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bolt.task.field_draws import draw_as_published
+from bolt.task.support import draw_as_published
 from orchestrator.catalog import load_catalog
 from orchestrator.datasets.opening import open_dataset
 from tests.helpers.warm_process import kill_forked_when, run_forked

@@ -68,11 +68,6 @@ def trainable_composition(tower: ImageTower, composition: Composition) -> Traina
         features_BD: Tensor = torch.func.functional_call(tower, tensors, (images_B3SS,))
         return features_BD
 
-    def current() -> ImageTower:
-        copy = tower.copy(trainable=composition.names).requires_grad_(False)
-        own = tensors_by_open_clip_name(copy, composition.names)
-        for name, tensor in composition.tensors(recompute=True).items():
-            own[name].copy_(tensor.detach())
-        return copy
-
-    return Trainable(encode, [composition.coefficients], current)
+    return Trainable(
+        encode, [composition.coefficients], current=lambda: tower.replaced(composition.tensors(recompute=True))
+    )

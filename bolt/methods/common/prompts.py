@@ -1,12 +1,18 @@
-"""Prompts of class names as inputs of the text tower: fixed templates, and CoOp's learned context.
+"""Text in training: CoOp's learned context, a trained text tower, and learned tokens in both towers (deep prompts).
 
-Shape legend: C classes, L tokens of the longest prompt, K context tokens, W width of the text tower, D joint embedding
-width.
+Deep prompts are those of MaPLe and PromptSRC. In the text tower the tokens follow the start token and replace the first
+words of the prompt. In the image tower the tokens follow the patches and have no position embedding; the layer norm
+before the blocks is applied to them. Each of the first ``depth`` blocks has its own tokens, which replace the previous
+block's outputs at the same positions.
+
+Shape legend: C classes, L tokens of the longest prompt, K context tokens or tokens of a block, J blocks with tokens,
+W width of the text tower, D joint embedding width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -15,6 +21,14 @@ from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
 from bolt.clip.text_tower import TextTower
+from bolt.clip.tower import ImageTower
+from bolt.methods.common.coop_training import CoopTrainingSettings
+from bolt.seeds import torch_generator
+from bolt.task.classifiers import CosineClassifier
+from bolt.task.task import Task
+from bolt.util.ranges import AtLeast1
+
+_DEVIATION = 0.02
 
 ClassPosition = Literal["end", "middle", "front"]
 """Where the class name stands: behind the context, between its halves, or before it."""
@@ -87,3 +101,92 @@ def word_embeddings(backbone: Backbone, words: str) -> Tensor:
 def encode_tokens(tower: TextTower, tokens_CL: Tensor) -> Tensor:
     """Return the unit text embeddings of all classes, (C, D), from the token numbers of one prompt per class."""
     return F.normalize(tower(tower.embed(tokens_CL), tokens_CL.argmax(dim=-1)), dim=-1)
+
+
+class TrainedText:
+    """A copy of the text tower, and the class names of a task.
+
+    Args:
+        task: the task, with class names.
+        tower: a copy of the task's text tower. Its tensors that require a gradient are trained.
+        template: the prompt, with ``{}`` for the class name; by default the task's first template.
+
+    Attributes:
+        tower: the copy.
+        parameters: the tensors that are trained.
+    """
+
+    def __init__(self, task: Task, tower: TextTower, template: str | None = None) -> None:
+        self._task, self.tower = task, tower
+        self._template = task.class_text.templates[0] if template is None else template
+        self.parameters = [tensor for tensor in tower.parameters() if tensor.requires_grad]
+        self._tokens_CL = self._tokenize(task.class_text.class_names)
+
+    def head(self) -> Tensor:
+        """Return the unit text embeddings of the task's classes, (C, D), differentiable in ``parameters``."""
+        return encode_tokens(self.tower, self._tokens_CL)
+
+    @torch.no_grad()
+    def embed_classes(self, class_names: Sequence[str]) -> Tensor:
+        """Return the unit text embeddings (C, D) of class names with the current parameters, without dropout."""
+        self.tower.eval()
+        return encode_tokens(self.tower, self._tokenize(class_names))
+
+    def classifier(self) -> CosineClassifier:
+        """Return the classifier of the task's classes with the current parameters."""
+        return self.classifier_of(self.embed_classes(self._task.class_text.class_names))
+
+    def classifier_of(self, head_CD: Tensor) -> CosineClassifier:
+        """Return the classifier of these unit class embeddings."""
+        return CosineClassifier(head_CD, self._task.backbone.logit_scale)
+
+    def _tokenize(self, class_names: Sequence[str]) -> Tensor:
+        tokens_CL = self._task.backbone.tokenize([self._template.replace("{}", name) for name in class_names])
+        return tokens_CL[:, : int(tokens_CL.argmax(dim=-1).max()) + 1]  # up to the last end token
+
+
+@dataclass(frozen=True)
+class DeepPromptSettings(CoopTrainingSettings):
+    """The tokens and the training recipe.
+
+    Attributes:
+        depth: how many blocks of each tower have tokens. If one of the towers has fewer blocks, its number of blocks
+            is used for both towers.
+        tokens: tokens of a block in each tower.
+        initial_words: words before the class name. The text tokens of the first block start as the embeddings of these
+            words.
+        epochs, batch_size, learning_rate, weight_decay: the settings of SGD with momentum. The weight decay is the
+            factor of an L2 penalty.
+    """
+
+    depth: AtLeast1 = 9
+    tokens: AtLeast1 = 4
+    initial_words: str = "a photo of a"
+    epochs: int = 20
+    batch_size: int = 4
+    learning_rate: float = 2.5e-3
+
+
+def drawn_tokens(task: Task, *shape: int, tower: str) -> Tensor:
+    """Draw tokens of a tower from N(0, 0.02^2). The task's dataset and seed fix the draw."""
+    generator = torch_generator("deep prompts", tower, task.dataset, task.seed)
+    return _DEVIATION * torch.randn(shape, generator=generator).to(task.backbone.device)
+
+
+def prompted_towers(task: Task, settings: DeepPromptSettings) -> tuple[ImageTower, TrainedText]:
+    """Return the image tower and the text tower, both with tokens to train.
+
+    The tokens of the text tower's first block start as the embeddings of words. All other tokens are drawn at random.
+
+    Raises ``ValueError`` if ``initial_words`` has fewer tokens than ``tokens``, and ``UnsupportedTower`` for a tower
+    that is not CLIP's.
+    """
+    image, text = task.backbone.tower, task.backbone.text_tower
+    depth = min(settings.depth, image.shape.layers, text.shape.layers)
+    tower = image.with_prompts(drawn_tokens(task, depth, settings.tokens, image.shape.width, tower="image"))
+    first_KW = word_embeddings(task.backbone, settings.initial_words)[: settings.tokens]
+    if len(first_KW) < settings.tokens:
+        raise ValueError(f"initial_words has {len(first_KW)} tokens, but tokens asks for {settings.tokens}")
+    drawn_JKW = drawn_tokens(task, depth - 1, *first_KW.shape, tower="text").to(first_KW)
+    prompted = text.with_prompts(torch.cat([first_KW[None], drawn_JKW]))
+    return tower, TrainedText(task, prompted, f"{settings.initial_words} {{}}.")

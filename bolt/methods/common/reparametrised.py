@@ -56,18 +56,16 @@ def reparametrised_tower(tower: ImageTower, changes: Mapping[str, MatrixChange])
 
     def weights() -> dict[str, Tensor]:
         with torch.autocast(next(iter(own.values())).device.type, enabled=False):
-            return {path[name]: own[path[name]] + matrix.change() for name, matrix in changes.items()}
+            return {name: own[path[name]] + matrix.change() for name, matrix in changes.items()}
 
     def encode(images_B3SS: Tensor) -> Tensor:
-        features_BD: Tensor = torch.func.functional_call(tower, weights(), (images_B3SS,))
+        tensors = {path[name]: weight for name, weight in weights().items()}
+        features_BD: Tensor = torch.func.functional_call(tower, tensors, (images_B3SS,))
         return features_BD
 
     @torch.no_grad()
     def current() -> ImageTower:
-        copy = tower.copy(trainable=changes).requires_grad_(False)
-        for name, weight in weights().items():
-            copy.get_parameter(name).copy_(weight)
-        return copy
+        return tower.replaced(weights())
 
     tensors = [part for matrix in changes.values() for part in vars(matrix).values() if isinstance(part, Tensor)]
     return Trainable(encode, [tensor for tensor in tensors if tensor.requires_grad], current)

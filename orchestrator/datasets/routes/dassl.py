@@ -1,7 +1,7 @@
 """Read the datasets of the few-shot benchmark of CoOp and Dassl: split files, lists, and ImageNet's folders.
 
 The images keep the order of the split files and lists, because the published draws depend on that order
-(``bolt/task/field_draws.py``).
+(``bolt/task/support.py``).
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from bolt.clip import recomputation
-from bolt.clip.activation import QuickGELU
-from bolt.clip.recomputation import linear_after
+from bolt.clip.recomputation import QuickGELU, linear_after
 from bolt.clip.tower import ImageTower
 from tests.helpers.towers import random_clip
 

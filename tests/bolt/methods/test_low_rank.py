@@ -11,8 +11,7 @@ import torch
 from peft import LoraConfig, inject_adapter_in_model
 from torch import Tensor, nn
 
-from bolt.methods.common.adapters import AdapterSettings, attach_adapters, merged_weight
-from bolt.methods.common.low_rank import LowRankLinear
+from bolt.methods.common.adapters import AdapterSettings, LowRankLinear, attach_adapters, merged_weight
 from bolt.seeds import isolated_torch_rng
 from tests.helpers.waves import plane_wave
 

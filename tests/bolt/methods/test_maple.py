@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
-from bolt.methods.common.trained_text import TrainedText
+from bolt.methods.common.prompts import TrainedText
 from bolt.methods.maple import MapleSettings, adapt, initial_maps, trainable
 from bolt.task.task import Task
 from bolt.training.trainable import Trainable

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
-from bolt.methods.common.trained_text import TrainedText
+from bolt.methods.common.prompts import TrainedText
 from bolt.methods.promptsrc import PromptSrcSettings, adapt, epoch_weights, losses, trainable
 from bolt.task.task import Task
 from bolt.training.adaptation import Trainable

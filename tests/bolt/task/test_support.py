@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bolt.task.field_draws import draw_as_published
-from bolt.task.support import TooFewImages, batch_order, draw_support
+from bolt.task.support import TooFewImages, batch_order, draw_as_published, draw_support
 from tests.helpers.warm_process import run_forked
 
 LABELS = np.tile(np.arange(5), 12)

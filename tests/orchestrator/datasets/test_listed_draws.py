@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bolt.task.field_draws import draw_as_published
+from bolt.task.support import draw_as_published
 from orchestrator.catalog import load_catalog
 from orchestrator.catalog.references import draw_files, listed_draw
 from orchestrator.datasets.listed_draws import read_draw
