@@ -84,7 +84,8 @@ def read_checkpoint(path: Path | str) -> Checkpoint:
         for name, tensor in found.items():
             if ".original_module." in name:  # peft keeps a copy of the untrained module
                 continue
-            plain = _plain_name(name)
+            name = re.sub(r"\bmodules_to_save\.\w+\.", "", name)  # peft adds this for a module trained in full
+            plain = ".".join(part for part in name.split(".") if part not in _WRAPPERS)
             if plain in tensors and not torch.equal(tensors[plain], tensor):
                 raise UnreadableCheckpoint(f"{file} has two different tensors for {plain}: save one model alone")
             tensors[plain] = tensor
@@ -141,12 +142,6 @@ def _named(value: Any, name: str, above: set[int], depth: int = 0) -> Iterator[t
             yield from _named(inner, f"{name}.{key}" if name else str(key), above, depth + 1)
 
 
-def _plain_name(name: str) -> str:
-    """Return a tensor's name without the parts that wrappers add."""
-    name = re.sub(r"\bmodules_to_save\.\w+\.", "", name)  # peft adds this for a module trained in full
-    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
-
-
 def _refuse_pickled(content: Any, file: Path) -> None:
     """Raise ``UnreadableCheckpoint`` if the weights are attributes of pickled objects."""
     inner = [content, *content.values()] if isinstance(content, Mapping) else [content]
@@ -155,17 +150,14 @@ def _refuse_pickled(content: Any, file: Path) -> None:
     modules = any(value.is_module for value in foreign) and not any(name.endswith("class_embedding") for name in names)
     if foreign and (modules or not names):
         classes = sorted({value.class_name for value in foreign} - {""})
-        raise _pickled(file, f" ({', '.join(classes[:3])})" if classes else "")
-
-
-def _pickled(file: Path, classes: str) -> UnreadableCheckpoint:
-    return UnreadableCheckpoint(
-        f"{file} holds pickled Python objects{classes}, and loading those can run any code. If you trust the file, "
-        "convert it to tensors in an environment that has its classes: found = torch.load(FILE, weights_only=False); "
-        "torch.save(found.state_dict(), NEW), or found['model'].state_dict() if it is a dictionary"
-        + ", or {k: torch.as_tensor(v) for k, v in found.items()} if it is one of arrays"
-        * ("numpy" in classes)
-    )
+        shown = f" ({', '.join(classes[:3])})" if classes else ""
+        arrays = ", or {k: torch.as_tensor(v) for k, v in found.items()} if it is one of arrays"
+        raise UnreadableCheckpoint(
+            f"{file} holds pickled Python objects{shown}, and loading those can run any code. If you trust the file, "
+            "convert it to tensors in an environment that has its classes: found = torch.load(FILE, weights_only=False)"
+            "; torch.save(found.state_dict(), NEW), or found['model'].state_dict() if it is a dictionary"
+            + (arrays if "numpy" in shown else "")
+        )
 
 
 def _kind_of(content: Any) -> str:

@@ -52,31 +52,18 @@ _IN_BLOCK = {
 }
 _QUERY_KEY_VALUE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
-_SHAPE_KEYS = {
-    "image_size": "image_size",
-    "patch_size": "patch_size",
-    "width": "hidden_size",
-    "layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "mlp_width": "intermediate_size",
-    "embed_dim": "projection_dim",
-    "activation": "hidden_act",
-    "epsilon": "layer_norm_eps",
+_SHAPE = {
+    "image_size": ("image_size", 224),
+    "patch_size": ("patch_size", 32),
+    "width": ("hidden_size", 768),
+    "layers": ("num_hidden_layers", 12),
+    "heads": ("num_attention_heads", 12),
+    "mlp_width": ("intermediate_size", 3072),
+    "embed_dim": ("projection_dim", 512),
+    "activation": ("hidden_act", "quick_gelu"),
+    "epsilon": ("layer_norm_eps", 1e-5),
 }
-"""Field of a tower's shape -> key in the configuration of a vision model."""
-
-_DEFAULTS = {
-    "image_size": 224,
-    "patch_size": 32,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "projection_dim": 512,
-    "hidden_act": "quick_gelu",
-    "layer_norm_eps": 1e-5,
-}
-"""The defaults of transformers' CLIPVisionConfig."""
+"""Field of a tower's shape -> its key in the configuration of a vision model, and transformers' default."""
 
 
 def from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -179,12 +166,12 @@ def shape_from_config(config: Mapping[str, Any]) -> TowerShape:
     kind = config.get("model_type", "clip")
     if kind not in ("clip", "clip_vision_model"):
         raise ValueError(f"the model type of the configuration is {kind!r}, not a CLIP")
-    vision = {**_DEFAULTS, **(config.get("vision_config") or config)}
-    vision["projection_dim"] = config.get("projection_dim", vision["projection_dim"])
-    activation = vision["hidden_act"]
-    if activation not in ("gelu", "quick_gelu"):
+    vision = config.get("vision_config") or config
+    fields: dict[str, Any] = {field: vision.get(key, default) for field, (key, default) in _SHAPE.items()}
+    fields["embed_dim"] = config.get("projection_dim", fields["embed_dim"])
+    if (activation := fields["activation"]) not in ("gelu", "quick_gelu"):
         raise ValueError(f"the activation is {activation!r}; only 'gelu' and 'quick_gelu' are supported")
-    return TowerShape(**{field: vision[key] for field, key in _SHAPE_KEYS.items()})
+    return TowerShape(**fields)
 
 
 _TEXT_DEFAULTS = {
@@ -241,7 +228,7 @@ def config_from_shape(shape: TowerShape) -> dict[str, Any]:
     return {
         "architectures": ["CLIPVisionModelWithProjection"],
         "model_type": "clip_vision_model",
-        **{key: getattr(shape, field) for field, key in _SHAPE_KEYS.items()},
+        **{key: getattr(shape, field) for field, (key, _) in _SHAPE.items()},
         "num_channels": 3,
         "attention_dropout": 0.0,
     }

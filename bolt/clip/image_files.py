@@ -52,7 +52,7 @@ UNREADABLE = (
 ImageSource = Image.Image | PictureFile
 """An open image, the path of an image file, or an open binary file."""
 
-_TURNS = {
+_TURNS: dict[Any, Image.Transpose] = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -221,10 +221,3 @@ def _on_white(image: Image.Image, alpha: Image.Image) -> Image.Image:
     image = image.convert("RGBA")
     image.putalpha(alpha)
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-
-
-def _orientation(image: Image.Image) -> Any:
-    """Return the EXIF orientation; ``None`` if there is none, or if the metadata is damaged."""
-    with suppress(Exception):
-        return image.getexif().get(ExifTags.Base.Orientation)
-    return None

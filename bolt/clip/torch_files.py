@@ -155,9 +155,9 @@ class _Unpickler(pickle._Unpickler):
             ("torch", "Size"): tuple,
             ("torch._utils", "_rebuild_tensor_v2"): self._tensor,
             ("torch._utils", "_rebuild_tensor_v3"): self._tensor_of_dtype,
-            ("torch._utils", "_rebuild_parameter"): self._parameter,
-            ("torch._utils", "_rebuild_parameter_with_state"): self._parameter,
-            ("torch._tensor", "_rebuild_from_type_v2"): self._of_type,
+            ("torch._utils", "_rebuild_parameter"): lambda data, *_: data,
+            ("torch._utils", "_rebuild_parameter_with_state"): lambda data, *_: data,
+            ("torch._tensor", "_rebuild_from_type_v2"): lambda rebuild, _, args, *__: rebuild(*args),
         }
         if module in ("torch", "torch.storage") and name in _STORAGES:
             return _STORAGES[name]
@@ -192,9 +192,3 @@ class _Unpickler(pickle._Unpickler):
         self, storage: Tensor, offset: int, size: Any, stride: Any, _: bool, __: Any, dtype: torch.dtype, *___: object
     ) -> Any:
         return self._tensor(storage.view(dtype), offset, size, stride)
-
-    def _parameter(self, data: Any, *_: object) -> Any:
-        return data
-
-    def _of_type(self, rebuild: Any, _: Any, args: Any, *__: object) -> Any:
-        return rebuild(*args)

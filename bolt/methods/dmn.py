@@ -28,9 +28,8 @@ import torch
 from torch import Tensor
 
 from bolt.methods.base import Idle, register
-from bolt.methods.common.frozen_features import unit_support_features, unit_test_features
+from bolt.methods.common.frozen_features import entropies, unit_support_features, unit_test_features
 from bolt.methods.tda import LowestEntropies
-from bolt.methods.zero import entropies, unit_view_features
 from bolt.task.classifiers import MemoryClassifier
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 from bolt.util.ranges import AtLeast1, Checked, NotNegative, Range, Share
@@ -115,7 +114,7 @@ def adapt(task: Task, settings: DmnSettings) -> Adapted:
     if task.unlabelled is None:
         return Adapted(support_memory(task, settings))
     unit_ND = unit_test_features(task)
-    views_NVD = unit_view_features(task, settings.views) if settings.views > 1 else unit_ND[:, None]
+    views_NVD = unit_test_features(task, settings.views) if settings.views > 1 else unit_ND[:, None]
     memory = DynamicMemory(task.head_CD.to(unit_ND), task.backbone.logit_scale, settings)
     online_NC = torch.empty(len(unit_ND), len(task.head_CD))
     for image in task.test_images.order("dmn", 0, len(unit_ND)).tolist():

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.methods.base import register
-from bolt.methods.zero import unit_view_features
+from bolt.methods.common.frozen_features import unit_test_features
 from bolt.task.task import Adapted, Task
 from bolt.util.ranges import AtLeast2, Checked, NotNegative, Positive, Share
 
@@ -100,7 +100,7 @@ def adapt(task: Task, settings: MtaSettings) -> Adapted:
 
     The returned classifier is the text head. It classifies images that come without views.
     """
-    unit_NVD = unit_view_features(task, settings.views)
+    unit_NVD = unit_test_features(task, settings.views)
     head_CD, scale = task.head_CD.to(unit_NVD), task.backbone.logit_scale
     modes_ND = torch.stack([find_mode(unit_VD, head_CD, scale, settings).mode_D for unit_VD in unit_NVD])
     logits_NC = (scale * modes_ND @ head_CD.double().T).float()

@@ -22,7 +22,6 @@ Shape legend: N images, n = A N rows, A views, B queries, V validation images, C
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -113,15 +112,16 @@ def adapt(task: Task, settings: ProKeRSettings) -> Adapted:
     elif held_out is not None or (images <= _MOST_ROWS and fewest_images(labels_N) > 1):
         queries_BD, labels_B = held_out or (rows_nD, labels_n)
         text_BC = queries_BD.double() @ head_CD.double().T
-
-        def correct(ridge: KernelRidge, beta: float, strength: float) -> int:
-            if held_out is None:
-                added_BC = ridge.left_out(strength, images)
-            else:
-                added_BC = kernel(queries_BD, rows_nD, beta) @ ridge.coefficients(strength)
-            return int(((text_BC + added_BC).argmax(dim=-1) == labels_B).sum())
-
-        beta, strength = _best(settings, rows_nD, residuals_nC, correct)
+        correct: dict[tuple[float, float], int] = {}
+        for beta in settings.betas:
+            ridge = KernelRidge(rows_nD, residuals_nC, beta)
+            for strength in settings.lambdas:
+                if held_out is None:
+                    added_BC = ridge.left_out(strength, images)
+                else:
+                    added_BC = kernel(queries_BD, rows_nD, beta) @ ridge.coefficients(strength)
+                correct[beta, strength] = int(((text_BC + added_BC).argmax(dim=-1) == labels_B).sum())
+        beta, strength = max(correct, key=correct.__getitem__)  # ties go to the first pair
         search = "leave one out" if held_out is None else "validation images"
     coefficients_nC = KernelRidge(rows_nD, residuals_nC, beta).coefficients(strength).float()
     scale = task.backbone.logit_scale
@@ -134,19 +134,6 @@ def _fixed(labels_N: Tensor) -> tuple[float, float, str]:
     fewest = fewest_images(labels_N)
     _, beta, strength = max(pair for pair in FIXED if pair[0] <= fewest)
     return beta, strength, NO_HOLD_OUT if fewest < 2 else "fixed: too many images to leave each out"
-
-
-def _best(
-    settings: ProKeRSettings, rows_nD: Tensor, residuals_nC: Tensor, correct: Callable[[KernelRidge, float, float], int]
-) -> tuple[float, float]:
-    """Return the pair of beta and lambda with the most correct predictions; ties go to the first pair."""
-    best = (-1, 0.0, 0.0)
-    for beta in settings.betas:
-        ridge = KernelRidge(rows_nD, residuals_nC, beta)
-        for strength in settings.lambdas:
-            if (hits := correct(ridge, beta, strength)) > best[0]:
-                best = hits, beta, strength
-    return best[1:]
 
 
 register(

@@ -30,13 +30,12 @@ from torch.nn import functional as F
 
 from bolt.methods.base import register
 from bolt.methods.common.frozen_features import unit_test_features
-from bolt.methods.trans_clip import nearest_others, neighbour_votes
+from bolt.methods.trans_clip import nearest_others, update_labels
 from bolt.task.classifiers import TransductiveClassifier
 from bolt.task.task import Adapted, Task
 from bolt.util.ranges import AtLeast1, Checked, NotNegative
 
-_INNER_UPDATES = 5
-_LIKELIHOOD_DIVISOR, _NEIGHBOUR_DIVISOR = 50.0, 6.0
+_LIKELIHOOD_DIVISOR = 50.0
 _MIN_VARIANCE, _MIN_WEIGHT = 1e-12, 1e-12
 
 
@@ -100,13 +99,10 @@ def transduce(unit_nD: Tensor, head_CD: Tensor, scale: float, settings: StatASet
     for number in range(settings.rounds):
         squares_CD, linear_CD, constant_C = quadratic(now.means_CD, now.variances_CD)
         likelihood_nC = unit_nD.square() @ squares_CD.T + unit_nD @ linear_CD.T + constant_C
-        own_nC, z_nC = log_prior_nC + likelihood_nC / _LIKELIHOOD_DIVISOR, now.z_nC
-        for _ in range(_INNER_UPDATES):
-            votes_nC = neighbour_votes(cosines_nJ, nearest_nJ, z_nC, z_nC)
-            z_nC = (own_nC + votes_nC / _NEIGHBOUR_DIVISOR).softmax(dim=-1)
-        now = replace(now, z_nC=z_nC)
+        own_nC = log_prior_nC + likelihood_nC / _LIKELIHOOD_DIVISOR
+        now = replace(now, z_nC=update_labels(own_nC, now.z_nC, cosines_nJ, nearest_nJ))
         if number + 1 < settings.rounds:
-            now = _gaussians(unit_nD, z_nC, head_CD, variance_D, settings)
+            now = _gaussians(unit_nD, now.z_nC, head_CD, variance_D, settings)
     return now
 
 

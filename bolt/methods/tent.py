@@ -33,7 +33,7 @@ from torch import Tensor
 
 from bolt.clip.tensor_names import layer_norm_names
 from bolt.methods.base import TowerPasses, register
-from bolt.methods.zero import entropies
+from bolt.methods.common.frozen_features import entropies
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 from bolt.training.adaptation import adapted, fit_task, trainable_tower
 from bolt.training.loop import Curve, PlainRecipe

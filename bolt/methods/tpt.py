@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from bolt.methods.base import TowerPasses, register
+from bolt.methods.common.frozen_features import entropies, unit_test_features
 from bolt.methods.common.prompts import LearnedPrompts, word_embeddings
-from bolt.methods.zero import entropies, unit_view_features
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 from bolt.util.ranges import AtLeast1, Checked, Positive, Share
 
@@ -75,7 +75,7 @@ def adapt(task: Task, settings: TptSettings) -> Adapted:
     The text head is returned as the classifier of all other images.
     """
     backbone = task.backbone
-    unit_NVD, scale = unit_view_features(task, settings.views), backbone.logit_scale
+    unit_NVD, scale = unit_test_features(task, settings.views), backbone.logit_scale
     start_KW = word_embeddings(backbone, settings.initial_words)
     prompts = LearnedPrompts(backbone, task.class_text.class_names, len(start_KW))
     logits = []

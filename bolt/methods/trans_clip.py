@@ -133,18 +133,25 @@ def nearest_test_images(support_ND: Tensor, unit_nD: Tensor, neighbours: int, sk
     return found.values[:, kept], found.indices[:, kept]
 
 
-def neighbour_votes(cosines_MJ: Tensor, nearest_MJ: Tensor, z_nC: Tensor, z_MC: Tensor) -> Tensor:
-    """Return W z + W^T z (n, C): the votes of each image's neighbours, plus those of the images that link to the image.
+def update_labels(
+    own_nC: Tensor, z_nC: Tensor, cosines_MJ: Tensor, nearest_MJ: Tensor, onehot_NC: Tensor | None = None
+) -> Tensor:
+    """Return z after five updates ``z <- softmax(own + (W z + W^T z) / 6)``.
 
     Args:
-        cosines_MJ, nearest_MJ: links of the test images, followed by those of the support images.
+        own_nC: the logits of each test image without its neighbours.
         z_nC: class probabilities of the test images.
-        z_MC: class probabilities of the test images, followed by those of the support images.
+        cosines_MJ, nearest_MJ: links of the test images, followed by those of the support images.
+        onehot_NC: the labels of the support images.
     """
     own = slice(len(z_nC))
-    votes_nC = (cosines_MJ[own, :, None] * z_nC[nearest_MJ[own]]).sum(dim=1)
-    sent_MJC = cosines_MJ[:, :, None] * z_MC[:, None, :]
-    return votes_nC.index_add_(0, nearest_MJ.flatten(), sent_MJC.flatten(0, 1))
+    for _ in range(_INNER_UPDATES):
+        z_MC = z_nC if onehot_NC is None else torch.cat([z_nC, onehot_NC])
+        votes_nC = (cosines_MJ[own, :, None] * z_nC[nearest_MJ[own]]).sum(dim=1)
+        sent_MJC = cosines_MJ[:, :, None] * z_MC[:, None, :]
+        votes_nC.index_add_(0, nearest_MJ.flatten(), sent_MJC.flatten(0, 1))
+        z_nC = (own_nC + votes_nC / _NEIGHBOUR_DIVISOR).softmax(dim=-1)
+    return z_nC
 
 
 def log_likelihood(unit_nD: Tensor, means_CD: Tensor, variance_D: Tensor) -> Tensor:
@@ -209,10 +216,7 @@ def transduce(
         cosines_MJ, nearest_MJ = (torch.cat(pair) for pair in zip((cosines_MJ, nearest_MJ), of_support, strict=True))
     for number in range(settings.rounds):
         own_nC = text_weight * log_prior_nC + log_likelihood(unit_nD, means_CD, variance_D) / _LIKELIHOOD_DIVISOR
-        for _ in range(_INNER_UPDATES):
-            z_MC = z_nC if support is None else torch.cat([z_nC, support.onehot_NC])
-            votes_nC = neighbour_votes(cosines_MJ, nearest_MJ, z_nC, z_MC)
-            z_nC = (own_nC + votes_nC / _NEIGHBOUR_DIVISOR).softmax(dim=-1)
+        z_nC = update_labels(own_nC, z_nC, cosines_MJ, nearest_MJ, support.onehot_NC if support else None)
         if number + 1 < settings.rounds:
             means_CD, variance_D = _gaussians(unit_nD, z_nC, means_CD, support)
     return Solution(z_nC, means_CD, variance_D)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from bolt.methods.base import register
+from bolt.methods.common.frozen_features import entropies, unit_test_features
 from bolt.task.task import Adapted, Task
 from bolt.util.ranges import AtLeast1, Checked, Share
 
@@ -39,20 +39,6 @@ class ZeroSettings(Checked):
 
     views: AtLeast1 = 64
     kept: Share = 0.3
-
-
-def unit_view_features(task: Task, views: int) -> Tensor:
-    """Return the unit features (N, V, D) of V views of each test image. Raises ``ValueError`` if one is not finite."""
-    unit_NVD = F.normalize(task.test_images.view_features(views).to(task.backbone.device, torch.float32), dim=-1)
-    if not bool(torch.isfinite(unit_NVD).all()):
-        raise ValueError("features of views of the test images are NaN or infinite; encode them again")
-    return unit_NVD
-
-
-def entropies(logits_VC: Tensor) -> Tensor:
-    """Return the entropy of each view, (V,), in nats."""
-    log_p_VC = logits_VC.log_softmax(dim=-1)
-    return -(log_p_VC.exp() * log_p_VC).sum(dim=-1)
 
 
 def vote(logits_VC: Tensor, kept: float) -> Tensor:
@@ -74,7 +60,7 @@ def adapt(task: Task, settings: ZeroSettings) -> Adapted:
 
     The returned classifier is the text head. It classifies images that come without views.
     """
-    unit_NVD = unit_view_features(task, settings.views)
+    unit_NVD = unit_test_features(task, settings.views)
     head_CD, scale = task.head_CD.to(unit_NVD), task.backbone.logit_scale
     votes_NC = torch.stack([vote(scale * unit_VD @ head_CD.T, settings.kept) for unit_VD in unit_NVD]).float()
     shares_NC = votes_NC / votes_NC.sum(dim=-1, keepdim=True)

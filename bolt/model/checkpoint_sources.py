@@ -18,7 +18,6 @@ from bolt.clip.checkpoint_reading import read_checkpoint
 from bolt.clip.tensor_names import matrix_names
 from bolt.spectral.directions import Directions, top_directions, truncate_directions
 from bolt.spectral.sources import Sources
-from bolt.spectral.task_vector_sum import exact_sum, leave_out_mean
 
 _INITIAL_TOP_K = 12
 """Least number of singular directions that are computed per source and matrix: the number that BOLT uses by default."""
@@ -57,12 +56,13 @@ class CheckpointSources(Sources):
         The first call reads all files.
         """
         if top_k > self._top_k:
-            self._decompose(max(top_k, _INITIAL_TOP_K))
+            kept, found = max(top_k, _INITIAL_TOP_K), {name: list[Directions]() for name in matrix_names(self._frozen)}
+            for source in self._files:
+                vector = self.task_vector(source)
+                for name, directions in found.items():
+                    directions.append(top_directions(vector[name], kept))
+            self._directions, self._top_k = found, kept
         return truncate_directions(self._directions[matrix], top_k)
-
-    def mean_task_vector(self, matrix: str) -> Tensor:
-        """Return the mean of the sources' task vectors at one tensor, in the shape of the tensor."""
-        return leave_out_mean(self._sum[matrix], [], len(self._files))
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
         """Return one source's task vector, by open_clip's names of the tensors.
@@ -80,19 +80,6 @@ class CheckpointSources(Sources):
     @cached_property
     def _file_digests(self) -> tuple[str, ...]:
         return tuple(files_digest(checkpoint_files(path)) for path in self._files.values())
-
-    @cached_property
-    def _sum(self) -> dict[str, Tensor]:
-        return exact_sum(map(self.task_vector, self._files))
-
-    def _decompose(self, top_k: int) -> None:
-        matrices = matrix_names(self._frozen)
-        found: dict[str, list[Directions]] = {name: [] for name in matrices}
-        for source in self._files:
-            vector = self.task_vector(source)
-            for name in matrices:
-                found[name].append(top_directions(vector[name], top_k))
-        self._directions, self._top_k = found, top_k
 
 
 def checkpoint_paths(folder: Path) -> dict[str, Path]:

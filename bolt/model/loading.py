@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from bolt.clip.backbone import Backbone
 from bolt.clip.checkpoint_files import files_digest
 from bolt.clip.huggingface import from_huggingface
 from bolt.clip.input_size import LARGEST_NORM, Interpolation, Resize
@@ -22,14 +23,10 @@ from bolt.model.model import Model
 from bolt.model.parts import About
 from bolt.model.saving import ADAPTER, CLASSIFIER, FORMAT, FORMS, HUGGINGFACE_WEIGHTS, INDEX, VISUAL
 from bolt.spectral.bases import Basis
-from bolt.spectral.sources import BasisRecipe, SelectedSources
+from bolt.spectral.sources import BasisRecipe, SelectedSources, Sources
 from bolt.spectral.spectral_change import BasisMismatch, SpectralChange, rebuild_change
 from bolt.task.classifiers import Classifier, UnknownClassifier, build_classifier
 from bolt.util.json_text import read_json
-
-if TYPE_CHECKING:
-    from bolt.clip.backbone import Backbone
-    from bolt.spectral.sources import Sources
 
 
 class UnreadableModel(ValueError):
@@ -71,7 +68,11 @@ def load_model(
                 f"given is {backbone.name} with the digest {backbone.digest}"
             )
         device = backbone.device if backbone else device
-        _check_files(folder, index["files"])
+        for name, digest in index["files"].items():
+            if not (folder / name).is_file():
+                raise UnreadableModel(f"{folder} is not a complete model: {name} is missing")
+            if files_digest([folder / name]) != digest:
+                raise UnreadableModel(f"{folder / name} was changed or damaged: its checksum differs")
         if index["form"] == "adapter":
             return _read_adapter(folder, index, about, backbone, sources, device)
         classifier = _classifier(index, _aligned_copies(folder / CLASSIFIER, device))
@@ -119,14 +120,6 @@ def _about(index: Mapping[str, Any], folder: Path) -> About:
     if wrong := next((name for name, right in can_be.items() if not right), None):
         raise UnreadableModel(f"{folder / INDEX} was edited or damaged: {wrong} cannot be {stated[wrong]!r}")
     return about
-
-
-def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
-    for name, digest in digests.items():
-        if not (folder / name).is_file():
-            raise UnreadableModel(f"{folder} is not a complete model: {name} is missing")
-        if files_digest([folder / name]) != digest:
-            raise UnreadableModel(f"{folder / name} was changed or damaged: its checksum differs")
 
 
 def _classifier(index: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Classifier:

@@ -8,23 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
 from bolt.clip.augment import evaluation_view
+from bolt.clip.backbone import Backbone
 from bolt.clip.image_files import UPRIGHT, Reading, open_named
 from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels, normalise
 from bolt.model.parts import About, ModelParts
 from bolt.model.saving import Form, save
 from bolt.task.classifiers import Classifier, UnknownClassifier
-
-if TYPE_CHECKING:
-    from bolt.clip.backbone import Backbone
-    from bolt.task.task import Adapted
+from bolt.task.task import Adapted
 
 ImageInput = Image.Image | Tensor | str | Path
 """A Pillow image, the path of an image file, or a uint8 RGB tensor (3, H, W)."""

@@ -22,7 +22,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -80,7 +80,12 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
     target.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
     try:
-        extra = _WRITERS[form](model, staging, with_basis)
+        extra: dict[str, Any] = {}
+        if form == "adapter":
+            tensors, extra = _adapter(model, with_basis)
+            save_tensors(_cpu_copies(tensors), staging / ADAPTER)
+        else:
+            _write_tower(model, staging, form)
         digests = {path.name: files_digest([path]) for path in sorted(staging.iterdir())}
         (staging / INDEX).write_text(_index(model, form, extra, digests), encoding="utf-8")
         staging.chmod(0o755)
@@ -134,32 +139,17 @@ def _adapter(model: ModelParts, with_basis: bool) -> tuple[dict[str, Tensor], di
     return tensors, {"basis": basis}
 
 
-def _write_adapter(model: ModelParts, folder: Path, with_basis: bool) -> dict[str, Any]:
-    tensors, extra = _adapter(model, with_basis)
-    save_tensors(_cpu_copies(tensors), folder / ADAPTER)
-    return extra
-
-
-def _write_state_dict(model: ModelParts, folder: Path, with_basis: bool) -> dict[str, Any]:
-    save_tensors(_cpu_copies(model.tower.state_dict_open_clip()), folder / VISUAL)
+def _write_tower(model: ModelParts, folder: Path, form: Form) -> None:
+    """Write the files of a ``state_dict`` or of a ``huggingface`` model."""
+    state = model.tower.state_dict_open_clip()
     save_tensors(_cpu_copies(model.classifier.tensors()), folder / CLASSIFIER)
-    return {}
-
-
-def _write_huggingface(model: ModelParts, folder: Path, with_basis: bool) -> dict[str, Any]:
-    tensors = to_huggingface(model.tower.state_dict_open_clip())
-    save_tensors(_cpu_copies(tensors), folder / HUGGINGFACE_WEIGHTS, metadata={"format": "pt"})
-    save_tensors(_cpu_copies(model.classifier.tensors()), folder / CLASSIFIER)
-    (folder / "config.json").write_text(json.dumps(config_from_shape(model.tower.shape), indent=2), encoding="utf-8")
-    (folder / "preprocessor_config.json").write_text(json.dumps(_preprocessor(model), indent=2), encoding="utf-8")
-    return {}
-
-
-_WRITERS: Mapping[Form, Callable[[ModelParts, Path, bool], dict[str, Any]]] = {
-    "adapter": _write_adapter,
-    "state_dict": _write_state_dict,
-    "huggingface": _write_huggingface,
-}
+    if form == "state_dict":
+        save_tensors(_cpu_copies(state), folder / VISUAL)
+        return
+    save_tensors(_cpu_copies(to_huggingface(state)), folder / HUGGINGFACE_WEIGHTS, metadata={"format": "pt"})
+    configs = {"config.json": config_from_shape(model.tower.shape), "preprocessor_config.json": _preprocessor(model)}
+    for name, config in configs.items():
+        (folder / name).write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
 def _preprocessor(model: ModelParts) -> dict[str, Any]:

@@ -54,6 +54,12 @@ class Sources(Interface):
 
     def mean_task_vector(self, matrix: str) -> Tensor:
         """Return the mean task vector of one weight matrix, (m, n): the mean over the sources."""
+        return leave_out_mean(self._sum[matrix], [], len(self.names))
+
+    @cached_property
+    def _sum(self) -> dict[str, Tensor]:
+        """The sum of the task vectors, by the names of their tensors."""
+        return exact_sum(map(self.task_vector, self.names))
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
         """Return one source's whole task vector: every float tensor of the image tower by its open_clip name."""
@@ -111,7 +117,7 @@ class SelectedSources(Sources):
         """Return the mean task vector of one weight matrix: the mean over the selected sources."""
         if len(self._positions) == len(self._sources.names):  # a mean does not depend on the order
             return self._sources.mean_task_vector(matrix)
-        return leave_out_mean(self._sum[matrix], [], len(self._positions))
+        return super().mean_task_vector(matrix)
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
         """Return one source's task vector."""
@@ -121,10 +127,6 @@ class SelectedSources(Sources):
         """Return the SHA-256 of each selected source's file."""
         digests = self._sources.file_digests()
         return tuple(digests[position] for position in self._positions) if digests else ()
-
-    @cached_property
-    def _sum(self) -> dict[str, Tensor]:
-        return exact_sum(map(self.task_vector, self.names))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Both depend on the dataset and the seed only, so every method and every backbone
 By default, a support of k images per class is a prefix of every larger support.
 
 The published codes of other projects draw other images, and those draws can be repeated here, image for image
-(:class:`FieldDraw`). CoOp and its successors seed Python's ``random`` and draw class by class with ``random.sample`` (Dassl,
+(:class:`FieldDraw`). CoOp and its successors seed Python's ``random`` and draw class by class (Dassl,
 ``generate_fewshot_dataset``). Other repositories copied that function, but changed whether training or validation
 images are drawn first, how many validation images are drawn, or how small classes are treated. So with the same seed,
 each repository draws other images. ``random.Random(seed)`` gives the same draws as the seeded global generator.

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from bolt.clip.backbone import Backbone
+from bolt.clip.tower import ImageTower
 from bolt.protocol import Protocol
 from bolt.spectral.sources import Sources
+from bolt.spectral.spectral_change import SpectralChange
 from bolt.task.classifiers import CosineClassifier
-
-if TYPE_CHECKING:
-    from bolt.clip.backbone import Backbone
-    from bolt.clip.tower import ImageTower
-    from bolt.spectral.spectral_change import SpectralChange
 
 EVALUATION_VIEW = 0
 """The number of the view without augmentation. Views 1, 2, ... are augmented, one for each epoch."""

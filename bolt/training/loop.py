@@ -194,6 +194,7 @@ def fit(
         lowest_loss = float(resume.get("lowest_loss", math.inf))  # snapshots of earlier versions lack the lowest loss
         optimiser.load_state_dict(resume["optimiser"])
         restore(trained, resume["parameters"])
+    rate_of = schedule or partial(_rate, recipe, deviations.late_schedule)
     carry_gradient = False
     for epoch in range(first, recipe.epochs):
         rows = order(epoch)
@@ -202,10 +203,7 @@ def fit(
         losses = []
         for position, step_batches in enumerate(steps):
             number = epoch * len(steps) + position
-            if schedule is None:
-                rate = _rate(recipe, deviations.late_schedule, number, len(steps))
-            else:
-                rate = schedule(number, len(steps))
+            rate = rate_of(number, len(steps))
             for group in optimiser.param_groups:
                 group["lr"] = rate * group["share"]
             if not carry_gradient:

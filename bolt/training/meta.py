@@ -19,21 +19,19 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from bolt.clip.backbone import Backbone
 from bolt.clip.precision import training_step
+from bolt.clip.tower import ImageTower
 from bolt.clip.transfer import to_device
 from bolt.seeds import torch_generator
 from bolt.training.episode import HEAD, MetaRecipe, episode_loss, outer_gradient, twice_differentiable
 from bolt.training.loop import MetricsCallback, check_finite, clip_gradient, fused_on_gpu, restore
-
-if TYPE_CHECKING:
-    from bolt.clip.backbone import Backbone
-    from bolt.clip.tower import ImageTower
 
 REPORT_INTERVAL = 50
 """Outer updates between two reports. A training can be resumed at a report."""

@@ -51,15 +51,26 @@ def unit_validation_features(task: Task) -> tuple[Tensor, Tensor] | None:
     return unit_VD, task.validation.labels_N.to(unit_VD.device)
 
 
-def unit_test_features(task: Task) -> Tensor:
+def unit_test_features(task: Task, views: int | None = None) -> Tensor:
     """Return the unit features (N, D) of the unlabelled test images, in float32 on the backbone's device.
+
+    With ``views``, return the features (N, V, D) of that many views of each image.
 
     Raises ``ValueError`` if the task has no test images, or if a feature is NaN or infinite.
     """
-    unit_ND = F.normalize(task.test_images.features().to(task.backbone.device, torch.float32), dim=-1)
+    images = task.test_images
+    features_ND = images.features() if views is None else images.view_features(views)
+    unit_ND = F.normalize(features_ND.to(task.backbone.device, torch.float32), dim=-1)
     if not bool(torch.isfinite(unit_ND).all()):
-        raise ValueError("features of the test images are NaN or infinite; encode them again")
+        what = "the test images" if views is None else "views of the test images"
+        raise ValueError(f"features of {what} are NaN or infinite; encode them again")
     return unit_ND
+
+
+def entropies(logits_VC: Tensor) -> Tensor:
+    """Return the entropy of each view, (V,), in nats."""
+    log_p_VC = logits_VC.log_softmax(dim=-1)
+    return -(log_p_VC.exp() * log_p_VC).sum(dim=-1)
 
 
 def train_on_features(

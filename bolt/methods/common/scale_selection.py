@@ -126,12 +126,8 @@ def mutual_information(probabilities: Iterator[Tensor]) -> float:
 def _correct(task: Task, tower: ImageTower, candidate: int) -> float:
     """Count the support images that the tower classifies correctly. ``candidate``: the index of the tower's scale."""
     labels_N = task.support.labels_N
-    return float(
-        sum(
-            int((logits_BC.argmax(dim=-1).to(labels_N.device) == labels_N[rows]).sum())
-            for rows, logits_BC in _logits(task, tower, candidate)
-        )
-    )
+    predicted = ((rows, logits_BC.argmax(dim=-1)) for rows, logits_BC in _logits(task, tower, candidate))
+    return sum(float((found_B.to(labels_N.device) == labels_N[rows]).sum()) for rows, found_B in predicted)
 
 
 def _information(task: Task, tower: ImageTower, candidate: int) -> float:

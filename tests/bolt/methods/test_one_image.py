@@ -7,10 +7,11 @@ import torch
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
+from bolt.methods.common.frozen_features import entropies
 from bolt.methods.common.prompts import LearnedPrompts, word_embeddings
 from bolt.methods.mta import MtaSettings, find_mode
 from bolt.methods.tpt import TptSettings, mean_entropy, tune
-from bolt.methods.zero import entropies, vote
+from bolt.methods.zero import vote
 from tests.bolt.methods.third_vectors import NAMES, close, small_backbone, vector
 from tests.helpers.towers import make_task
 
