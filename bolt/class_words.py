@@ -3,8 +3,6 @@
 ``bolt.read_folder`` and the commands ``adapt`` and ``data add`` use this module.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

@@ -4,8 +4,6 @@ A part is a split such as ``train``. ``bolt.read_folder``, the commands ``adapt`
 the catalog that are plain folders all use this module.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import unicodedata

@@ -5,8 +5,6 @@ generator, with the same numbers in every process and on every platform. No modu
 generator. (benchopt's ``get_seed`` and DomainBed's ``seed_hash`` do the same.)
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Iterator

@@ -7,8 +7,6 @@ The pixels are bit-identical to those of torchvision's ``resize`` and ``center_c
 torchvision, because the import takes a worker one second and 160 MiB.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ crops are sent, a few numbers per image.
 Shape legend: B crops, S side of the views, n length of a crop's side, L longest side in the batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

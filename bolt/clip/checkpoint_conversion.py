@@ -9,8 +9,6 @@ The name of the class embedding, which occurs once in every layout, identifies t
 Names may have a prefix, such as ``model.``, ``image_encoder.`` or ``state_dict.``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

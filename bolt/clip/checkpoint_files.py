@@ -1,7 +1,5 @@
 """Finds the files of a checkpoint: a single file, a folder, or a checkpoint in several parts. Imports no torch."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path

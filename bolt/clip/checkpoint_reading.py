@@ -4,8 +4,6 @@ The content of a file decides how it is read, not the suffix. A tensor in nested
 keys, such as ``state_dict.visual.proj``. Name parts that PyTorch's wrappers add, such as ``module.``, are removed.
 """
 
-from __future__ import annotations
-
 import pickle
 import re
 import warnings

@@ -6,8 +6,6 @@ other tower becomes a :class:`FeatureTower`, which stays frozen.
 Shape legend: B images, S image side, D embedding width.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

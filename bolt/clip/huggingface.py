@@ -8,8 +8,6 @@ has none.
 Shape legend: W width, D embedding width.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -26,8 +26,6 @@ damaged metadata       ignored. Truncated pixels are an error, and so is an imag
 If tifffile is installed, it reads the TIFFs whose bands, planes or number formats Pillow does not support.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """The size of an image tower's input, and how images are resized to it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

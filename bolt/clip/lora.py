@@ -4,8 +4,6 @@ A LoRA adds ``scale * B @ A`` to a matrix, with A (rank, inputs), B (outputs, ra
 (https://arxiv.org/abs/2106.09685). With peft's ``use_rslora``, the scale is ``alpha / sqrt(rank)``.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

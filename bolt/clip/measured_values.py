@@ -3,8 +3,6 @@
 Shape legend: H, W height and width, C bands.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@ Damaged metadata does not make a picture unreadable, numbers of 16 bits keep the
 opacity keeps its values too.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import sys

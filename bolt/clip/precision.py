@@ -8,8 +8,6 @@ The context managers of this module change global switches of PyTorch only for a
 the block.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext

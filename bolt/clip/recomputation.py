@@ -7,8 +7,6 @@ output of a layer norm or of the activation, and autograd keeps the input of tha
 Shape legend: ... leading axes, k input width, n input and m output width of a linear module.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, cast
 

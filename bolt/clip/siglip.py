@@ -5,8 +5,6 @@ separate in transformers. In the head that pools the image tokens, transformers 
 only the key and value matrices.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Writes safetensors files, and reports a full or read-only disk as ``OSError``."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

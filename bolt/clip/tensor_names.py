@@ -3,8 +3,6 @@
 Task vectors, checkpoints and saved models use the names of open_clip's *visual* tower.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from typing import Annotated

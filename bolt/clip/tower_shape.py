@@ -1,7 +1,5 @@
 """Sizes and activation of image towers and text towers, and how they are read from a model of open_clip."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Loads a whole CLIP, both towers, from a file of weights into open_clip's model."""
 
-from __future__ import annotations
-
 import logging
 import math
 import re

@@ -4,8 +4,6 @@ Start with :mod:`bolt.methods.base`, the contract that every method fulfils, and
 shortest method. :mod:`bolt.methods.common` holds the building blocks that methods share.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 

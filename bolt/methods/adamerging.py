@@ -15,8 +15,6 @@ predicted class in the last steps, and the share of coefficients at zero.
 Shape legend: S sources, P tensors, B images, C classes.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass

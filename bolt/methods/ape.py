@@ -24,8 +24,6 @@ code:
 Shape legend: N support images, C classes, D joint embedding width, q kept channels.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

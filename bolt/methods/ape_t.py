@@ -19,8 +19,6 @@ schedule. What differs from the official code:
 Shape legend: N support images, C classes, D joint embedding width, q kept channels.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

@@ -23,8 +23,6 @@ support that is repeated in other views until an epoch has 10 batches. What diff
 Shape legend: N sources, P composed tensors, K groups, M numbers of a tensor, B batch, S image side, D embedding width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -14,8 +14,6 @@ A candidate whose training diverges is left out. docs/methods.md says how far th
 Shape legend: N support images, B held-out images.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ A method is one file in ``bolt/methods``. The file has three parts: a frozen dat
 shows a complete example.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import math

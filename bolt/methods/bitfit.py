@@ -14,8 +14,6 @@ at 1. What differs:
 - The authors also train the task's classifier. Here the text head is the classifier.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated

@@ -17,8 +17,6 @@ are the paper's. What differs from the authors' code:
 - With few sources the basis has fewer columns. The switch ``task_count_basis: padded`` adds random directions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -27,8 +27,6 @@ What else differs from the official code:
 Shape legend: N support images, P = views x N rows of the pool, C classes, D joint embedding width.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

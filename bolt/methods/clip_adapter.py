@@ -22,8 +22,6 @@ What differs from the released code:
 Shape legend: N support images, C classes, D joint embedding width, H hidden width of the adapter.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

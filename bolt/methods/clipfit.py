@@ -21,8 +21,6 @@ draws the gains from 1 towards 0. Training takes 100 epochs of batches of 32; on
 Shape legend: B batch, S image side, C classes, D joint embedding width.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn

@@ -13,8 +13,6 @@ Nothing is trained. What differs from the official code:
 - alpha is chosen on the support, not on the sources' validation data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

@@ -21,8 +21,6 @@ The result is a head of class vectors, so a saved model needs no text tower. Wha
 Shape legend: B batch, C classes, K context tokens, W width of the text tower, D joint embedding width.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

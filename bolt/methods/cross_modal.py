@@ -28,8 +28,6 @@ What else differs from the official code:
 Shape legend: N support images, M = N (1 + views) image samples, C classes, D joint embedding width.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -19,8 +19,6 @@ that the text predicts, if this class has a free row or a row of higher entropy.
 Shape legend: N images, C classes, D joint embedding width, R rows of a class.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

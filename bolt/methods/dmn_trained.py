@@ -23,8 +23,6 @@ too low, and the factor cannot be chosen on the support.
 Shape legend: C classes, D joint embedding width, R rows of a class, B batch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

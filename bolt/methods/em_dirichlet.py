@@ -19,8 +19,6 @@ how far a transductive method gets without the features.
 Shape legend: n test images, C classes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

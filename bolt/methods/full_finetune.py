@@ -8,8 +8,6 @@ training takes 20 epochs, with a warm-up over the first tenth. The BOLT authors 
 Shape legend: C classes, D joint embedding width.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from bolt.methods.base import register_tower_training

@@ -56,8 +56,6 @@ Shape legend: N support images, B a block of them, n = A N samples, A views, Z =
 width.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

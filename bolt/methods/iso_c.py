@@ -13,8 +13,6 @@ from the official code:
 Shape legend: (m, n) a weight matrix.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

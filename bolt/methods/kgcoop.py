@@ -15,8 +15,6 @@ support. What differs from the official code:
 - As in ``coop``: views are cached, the last batch of an epoch is kept, and numbers are float32.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from bolt.methods.base import register

@@ -14,8 +14,6 @@ The method was made for LoRA's updates, whose rank is small. For fully fine-tune
 Shape legend: m, n rows and columns of a matrix, r columns of U, T sources.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

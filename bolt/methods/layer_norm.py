@@ -8,8 +8,6 @@ The recipe is the BOLT authors': AdamW with learning rate 1e-3, without weight d
 kept.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from bolt.clip.tensor_names import layer_norm_names

@@ -36,8 +36,6 @@ Shape legend: N support images, M images that a fold trains on, H images that a 
 folds, C classes, D joint embedding width, E = D + 1 with the bias.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -14,8 +14,6 @@ The L1 norms run over all tensors; for the plain sum a is 1 / T. What differs fr
 Shape legend: L blocks, T sources.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -18,8 +18,6 @@ A class without an image is never predicted. If all images belong to one class, 
 Shape legend: N support images, B queries, C classes, D joint embedding width, P classes with an image.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable

@@ -21,8 +21,6 @@ Under the switch ``lora: as_published``, ``lora`` follows the BOLT authors' code
 Shape legend: B images, S image side, C classes, D joint embedding width, r rank, (m, n) a weight matrix (out, in).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass, field, replace

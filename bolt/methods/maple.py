@@ -19,8 +19,6 @@ the official code:
 Shape legend: J blocks with tokens, K tokens of a block, W width of the text tower, V width of the image tower.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ are as in the BOLT authors' MAML comparison. The schedule is the same as for all
 Shape legend: B batch, C classes, D joint embedding width.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 from bolt.methods.base import Idle, TowerPasses, register

@@ -15,8 +15,6 @@ trained, and no other image is read. What differs from the official code:
 Shape legend: N images, V views, C classes, D joint embedding width.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -20,8 +20,6 @@ differs from the authors' code:
 Shape legend: N images, n = A N rows, A views, B queries, V validation images, C classes, D joint embedding width.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -18,8 +18,6 @@ The images pass through the frozen tower once per view. A step is then one small
 Shape legend: N support images, C classes, W width of the tower, D joint embedding width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -25,8 +25,6 @@ epochs of batches of 4. The preset ``base_to_new`` has the official epochs and G
 Shape legend: B batch, S image side, C classes, D joint embedding width, E epochs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

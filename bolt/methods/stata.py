@@ -20,8 +20,6 @@ What differs from the official code:
 Shape legend: n test images, C classes, D joint embedding width, J neighbours.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

@@ -9,8 +9,6 @@ differs from the official code:
   the lower end of the grid.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -29,8 +29,6 @@ What else differs from the official code:
 Shape legend: N support images, C classes, D joint embedding width.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

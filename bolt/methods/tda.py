@@ -26,8 +26,6 @@ ImageNet's variants, are left out.
 Shape legend: N test images, C classes, D joint embedding width, K keys in both caches.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 

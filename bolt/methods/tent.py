@@ -23,8 +23,6 @@ the last batches.
 Shape legend: N test images, B batch, C classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

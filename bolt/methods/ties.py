@@ -20,8 +20,6 @@ tensors, so all entries of a tensor with small changes can become zero. What dif
 Shape legend: M numbers of the whole tower.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -20,8 +20,6 @@ The first epochs train on the same augmented views that are averaged into the in
 Shape legend: N support images, B batch, C classes, D joint embedding width.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from bolt.methods.base import Idle, register

@@ -11,8 +11,6 @@ AdamW moves every number by the rate, so only the signs of the gradient matter. 
 Shape legend: N images, V views, C classes, K context tokens, W width of the text tower, D joint embedding width.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

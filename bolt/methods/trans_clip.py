@@ -32,8 +32,6 @@ whose probabilities become zero keeps its mean. A variance is at least 1e-12.
 Shape legend: n test images, N support images, M = n + N, C classes, D joint embedding width, J neighbours.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -9,8 +9,6 @@ the official code:
   two-dimensional tensor as a matrix.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

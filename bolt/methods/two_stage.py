@@ -18,8 +18,6 @@ labels. What differs:
 Shape legend: C classes, D joint embedding width, B batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property

@@ -15,8 +15,6 @@ A and B are drawn as in ``peft``: uniform in +-sqrt(6 / columns), from a generat
 Shape legend: (m, n) a weight matrix (out, in), r rank.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

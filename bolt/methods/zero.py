@@ -12,8 +12,6 @@ Nothing is trained, and no other image is read. What differs from the official c
 Shape legend: N images, V views, C classes, D joint embedding width.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

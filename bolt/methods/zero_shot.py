@@ -1,7 +1,5 @@
 """Zero-shot CLIP: the frozen image tower and the text head; no image of the target is read (Radford et al., 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from bolt.methods.base import register

@@ -3,8 +3,6 @@
 Shape legend: N images, C classes, D embedding width, H, W height and width of an image.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

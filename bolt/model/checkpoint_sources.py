@@ -3,8 +3,6 @@
 Shape legend: m, n a weight matrix's rows and columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path

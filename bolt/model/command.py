@@ -5,8 +5,6 @@ file with a temporary name, and gives that file the output's name. So a file wit
 kill, the same command continues from the journal.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -3,8 +3,6 @@
 Shape legend: N images, B images of a batch, D embedding width, S image side, H, W height and width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

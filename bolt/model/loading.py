@@ -1,7 +1,5 @@
 """Loads a model from a folder that :mod:`bolt.model.saving` wrote, in any form."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path

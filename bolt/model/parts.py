@@ -3,8 +3,6 @@
 Shape legend: B images, D embedding width, C classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

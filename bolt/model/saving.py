@@ -15,8 +15,6 @@
 checksum of every other file. It is written last.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -9,8 +9,6 @@ testing: Bauer, 1991, "Multiple testing in clinical trials"; for predictors, Ang
 test").
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ Every matrix is in open_clip's orientation.
 Shape legend: m, n a weight matrix's rows and columns, k directions of one source, r columns of a basis, N sources.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ because float32 has no more.
 Shape legend: m, n a weight matrix's rows and columns, k directions of one source.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

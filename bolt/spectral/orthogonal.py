@@ -6,8 +6,6 @@ of the input.
 Shape legend: m (or n) rows, r columns of a stack.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

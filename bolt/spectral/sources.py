@@ -3,8 +3,6 @@
 Shape legend: m, n a weight matrix's rows and columns, k directions of one source, r columns of a basis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

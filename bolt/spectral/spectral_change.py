@@ -7,8 +7,6 @@ coefficients, shows whether a recomputed basis is the one that the coefficients 
 Shape legend: m, n a weight matrix's rows and columns, r coefficients, P numbers of a probe.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ open_clip stores ``proj`` transposed, so :func:`attach_coefficients` swaps the U
 Shape legend: ... leading axes, n input and m output width of a linear module, r coefficients.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from functools import partial

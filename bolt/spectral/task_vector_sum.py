@@ -5,8 +5,6 @@ without the target itself. One sum over the domain serves every target, because 
 have can be subtracted from the sum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch

@@ -7,8 +7,6 @@ Shape legend: B queries, N cached images, C classes, D embedding width, E = D + 
 width of an adapter's hidden layer, R rows of a memory.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace

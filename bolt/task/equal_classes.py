@@ -3,8 +3,6 @@
 Shape legend: C classes, D embedding width.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -3,8 +3,6 @@
 Shape legend: N test images, B batch, C classes, D embedding width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

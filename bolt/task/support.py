@@ -12,8 +12,6 @@ each repository draws other images. ``random.Random(seed)`` gives the same draws
 Shape legend: N training images, V validation images.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ and their views, which are the same for all methods.
 Shape legend: N support images, B batch, C classes, D joint embedding width, S image side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -3,8 +3,6 @@
 Shape legend: B images of an episode, C classes, D joint embedding width, S image side.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ cross-entropy against the frozen zero-shot head, light random crops, last epoch 
 Shape legend: N training images, C classes, D joint embedding width, S image side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ draws no random numbers. The caller's ``order`` and ``loss_of_rows`` depend on t
 gives the same bits as an uninterrupted one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ are theirs, and fit a head of that scale.
 Shape legend: N training images, B images of an episode, C classes, D joint embedding width, S image side.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Callable, Mapping, Sequence

@@ -14,8 +14,6 @@ Shape legend: N test images, B batch, R images of a batch that are not trusted, 
 S image side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Gives freed memory back to the system."""
 
-from __future__ import annotations
-
 import ctypes
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Parses JSON from untrusted sources."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

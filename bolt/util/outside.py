@@ -1,7 +1,5 @@
 """Finds installed packages that add methods or catalog files to the project, by their entry points."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib import metadata
 from typing import Any

@@ -4,8 +4,6 @@
 with at least one number. The checks reach into optional values and into tuples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Prepares a process that runs a command, before it imports anything else."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

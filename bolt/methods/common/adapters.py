@@ -6,8 +6,6 @@ importing it takes a worker 2.4 seconds and 240 MiB: it imports transformers, to
 Shape legend: r rank, (m, n) a weight matrix (out, in).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

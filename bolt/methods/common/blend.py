@@ -6,8 +6,6 @@ Shape legend: N support images, F classifiers of a stack, B queries, C classes, 
 a one for the bias.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

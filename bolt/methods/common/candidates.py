@@ -6,8 +6,6 @@ are images of the support.
 Shape legend: N support images, B held-out images.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Shape legend: N sources, M numbers of a tensor, B batch, S image side, D embedding width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -8,8 +8,6 @@ missed, because the papers do not name them:
   ``rate / 2 (1 + cos(pi (e - 1) / E))``, so it never falls to zero. With E = 1, almost nothing is learnt.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -11,8 +11,6 @@ Shape legend: N support images, B rows, F folds, M images that a fold trains on,
 D joint embedding width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -22,8 +22,6 @@ Shape legend: N support images, B queries, C classes, D joint embedding width, A
 alpha.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, cast

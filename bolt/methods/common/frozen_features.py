@@ -3,8 +3,6 @@
 Shape legend: N support images, B queries, C classes, D joint embedding width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -3,8 +3,6 @@
 An update is a mapping from open_clip's tensor names to tensors in open_clip's orientation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial

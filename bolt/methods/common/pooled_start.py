@@ -7,8 +7,6 @@ times a scale alpha are the matrix's update. Of several candidates for alpha, th
 Shape legend: r columns of a matrix's basis, each with one coefficient.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal

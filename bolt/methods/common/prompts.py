@@ -9,8 +9,6 @@ Shape legend: C classes, L tokens of the longest prompt, K context tokens or tok
 W width of the text tower, D joint embedding width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

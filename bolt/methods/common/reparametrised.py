@@ -6,8 +6,6 @@ The frozen tower itself is never written to.
 Shape legend: (m, n) a weight matrix (out, in), B batch, S image side, D joint embedding width.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 

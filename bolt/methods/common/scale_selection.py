@@ -12,8 +12,6 @@ best single alpha for all datasets.
 Shape legend: N images, B batch, C classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
