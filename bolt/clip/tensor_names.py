@@ -128,19 +128,16 @@ def check_tensors(
         TensorMismatch: if names or shapes differ. The message lists the first missing, unexpected and wrongly shaped
             tensors.
     """
-    problems = [
-        *_list_first("missing", [name for name in expected if name not in tensors]),
-        *_list_first("unexpected", [name for name in tensors if name not in expected]),
-        *_list_first(
-            "of another shape",
-            [
-                f"{name} {tuple(tensors[name].shape)} instead of {size}"
-                for name, size in expected.items()
-                if name in tensors and tuple(tensors[name].shape) != size
-            ],
-        ),
-    ]
-    if problems:
+    found = {
+        "missing": [name for name in expected if name not in tensors],
+        "unexpected": [name for name in tensors if name not in expected],
+        "of another shape": [
+            f"{name} {tuple(tensors[name].shape)} instead of {size}"
+            for name, size in expected.items()
+            if name in tensors and tuple(tensors[name].shape) != size
+        ],
+    }
+    if problems := [_list_first(what, names) for what, names in found.items() if names]:
         raise TensorMismatch(f"tensors do not fit {of}: " + "; ".join(problems))
 
 
@@ -157,8 +154,8 @@ def check_numbers(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> 
         raise TensorMismatch(f"NaN or infinity in {wrong[0]}" + (f" and {len(wrong) - 1} more" if wrong[1:] else ""))
 
 
-def _list_first(what: str, names: list[str]) -> list[str]:
-    """Return one line with ``what`` and the first three ``names``; no line if there are no names.
+def _list_first(what: str, names: list[str]) -> str:
+    """Return one line with ``what`` and the first three ``names``.
 
     Names that differ only in the number of the block count as one.
     """
@@ -167,4 +164,4 @@ def _list_first(what: str, names: list[str]) -> list[str]:
         groups.setdefault(re.sub(r"(?<=\.)\d+(?=\.)", "*", name), []).append(name)
     shown = [found[0] if len(found) == 1 else f"{group} ({len(found)} times)" for group, found in groups.items()]
     more = f" and {len(shown) - 3} more kinds" if len(shown) > 3 else ""
-    return [f"{what}: {', '.join(shown[:3])}{more}"] if names else []
+    return f"{what}: {', '.join(shown[:3])}{more}"

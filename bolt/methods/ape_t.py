@@ -66,12 +66,8 @@ def adapt(task: Task, settings: ApeTSettings) -> Adapted:
 
     def current() -> FeatureCache:
         residual_CD = torch.zeros_like(cache.head_CD).index_add(1, channels_q, residual_Cq)
-        return replace(
-            cache,
-            head_CD=cache.head_CD + residual_CD,
-            keys_ND=cache.keys_ND + residual_CD[labels_N],
-            values_NC=cache.values_NC * weights_N1,
-        )
+        keys_ND, values_NC = cache.keys_ND + residual_CD[labels_N], cache.values_NC * weights_N1
+        return replace(cache, head_CD=cache.head_CD + residual_CD, keys_ND=keys_ND, values_NC=values_NC)
 
     def adapted() -> Adapted:
         with torch.no_grad():

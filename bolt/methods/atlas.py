@@ -101,13 +101,9 @@ def adapt(task: Task, settings: AtlasSettings) -> Adapted:
     composition = make_composition(task, settings)
     trainable = trainable_composition(task.backbone.tower, composition)
     published = task.protocol.atlas == "as_published"
-    train(
-        task,
-        trainable,
-        settings,
-        min_batches=1 if published else MIN_BATCHES,
-        deviations=ReferenceDeviations(gradient_scale=65536, step_on_full_batches=True) if published else NO_DEVIATIONS,
-    )
+    theirs = ReferenceDeviations(gradient_scale=65536, step_on_full_batches=True)
+    min_batches, deviations = (1, theirs) if published else (MIN_BATCHES, NO_DEVIATIONS)
+    train(task, trainable, settings, min_batches=min_batches, deviations=deviations)
     lambda_NPK = composition.coefficients.detach()
     if task.unlabelled is not None and task.protocol.atlas_tta == "as_published":
         lambda_NPK.zero_()

@@ -70,13 +70,9 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
         parameters=list(start.coefficients.values()),
         current=lambda: merge_coefficients(start.tower),
     )
-    train(
-        task,
-        trainable,
-        settings,
-        start=None if task.unlabelled is None else merge_coefficients(start.tower),
-        deviations=ReferenceDeviations(late_schedule=task.protocol.schedule_offset, equal_batches=True),
-    )
+    before = None if task.unlabelled is None else merge_coefficients(start.tower)
+    deviations = ReferenceDeviations(late_schedule=task.protocol.schedule_offset, equal_batches=True)
+    train(task, trainable, settings, start=before, deviations=deviations)
     trained = {f"trained/{name}": value.detach().clone() for name, value in start.coefficients.items()}
     return adapted(task, trainable, details=start.details, coefficients=_pooled(start) | trained, change=start.change())
 

@@ -36,7 +36,7 @@ from torch.nn import functional as F
 
 from bolt.clip.transfer import to_device
 from bolt.methods.base import register
-from bolt.methods.common.coop_training import coop_schedule, sgd
+from bolt.methods.common.coop_training import coop_options
 from bolt.methods.common.frozen_features import support_features
 from bolt.seeds import torch_generator
 from bolt.task.classifiers import LinearClassifier
@@ -114,8 +114,7 @@ def train_prototypes(task: Task, settings: ClapSettings, text_CD: Tensor) -> Ada
             details = {"lambda_mean": float(lambda_C.mean())}
             return Adapted(classifier(), None, prototypes_CD.numel(), details)
 
-    how = {"make_optimiser": sgd, "schedule": coop_schedule(recipe)}
-    fit_task(task, [prototypes_CD], loss_of_rows, order, recipe, adapted, **how)
+    fit_task(task, [prototypes_CD], loss_of_rows, order, recipe, adapted, **coop_options(recipe))
     return adapted()
 
 

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from bolt.methods.base import register
-from bolt.methods.common.coop_training import CoopTrainingSettings, coop_schedule, sgd
+from bolt.methods.common.coop_training import CoopTrainingSettings, coop_options
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.seeds import torch_generator
 from bolt.task.classifiers import AdapterClassifier
@@ -81,16 +81,8 @@ def train_adapter(task: Task, settings: ClipAdapterSettings, down_HD: Tensor, up
         current = replace(in_training, down_HD=down_HD.detach().clone(), up_DH=up_DH.detach().clone())
         return Adapted(current, None, down_HD.numel() + up_DH.numel())
 
-    return train_on_features(
-        task,
-        [down_HD, up_DH],
-        in_training,
-        recipe,
-        adapted,
-        views=min(settings.views, settings.epochs),
-        make_optimiser=sgd,
-        schedule=coop_schedule(recipe),
-    )
+    how = coop_options(recipe)
+    return train_on_features(task, [down_HD, up_DH], in_training, recipe, adapted, views=settings.views, **how)
 
 
 register(

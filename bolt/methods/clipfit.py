@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from bolt.clip.tensor_names import layer_norm_names
 from bolt.clip.text_tower import TextTower
 from bolt.methods.base import register_tower_training
-from bolt.methods.common.coop_training import CoopTrainingSettings, coop_schedule, sgd
+from bolt.methods.common.coop_training import CoopTrainingSettings, coop_options
 from bolt.methods.common.prompts import TrainedText
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import Trainable, adapted, train, trainable_tower
@@ -84,7 +84,7 @@ def adapt(task: Task, settings: ClipFitSettings) -> Adapted:
     """Train the biases and the layer norms on the support."""
     model, text = trainable(task, settings)
     recipe = settings.recipe(settings.epochs)
-    train(task, model, recipe, make_optimiser=sgd, schedule=coop_schedule(recipe))
+    train(task, model, recipe, **coop_options(recipe))
     return adapted(task, model, embed_classes=text.embed_classes)
 
 

@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.methods.base import Idle, TowerPasses, register
-from bolt.methods.common.coop_training import CoopTrainingSettings, coop_schedule, sgd
+from bolt.methods.common.coop_training import CoopTrainingSettings, coop_options
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.methods.common.prompts import ClassPosition, LearnedPrompts, word_embeddings
 from bolt.seeds import torch_generator
@@ -106,9 +106,7 @@ def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0
     backbone, labels_N = task.backbone, task.support.labels_N
     context_KW = initial_context(task, settings).requires_grad_()
     prompts = LearnedPrompts(backbone, task.class_text.class_names, context_KW.shape[-2], settings.class_position)
-    epochs = epochs_of(settings, int(labels_N.bincount().max()))
-    recipe = settings.recipe(epochs)
-
+    recipe = settings.recipe(epochs_of(settings, int(labels_N.bincount().max())))
     latest = context_KW.new_empty(0)
 
     def classifier() -> CosineClassifier:
@@ -131,18 +129,11 @@ def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0
             finished = classifier()
         return Adapted(finished, trainable_parameters=context_KW.numel(), embed_classes=embed_classes)
 
-    return train_on_features(
-        task,
-        [context_KW],
-        lambda features_BD: classifier()(features_BD),
-        recipe,
-        adapted,
-        views=min(settings.views, recipe.epochs),
-        penalty=distance if distance_weight else None,
-        make_optimiser=sgd,
-        schedule=coop_schedule(recipe),
-        precision=backbone.precision,
-    )
+    def logits(features_BD: Tensor) -> Tensor:
+        return classifier()(features_BD)
+
+    how = coop_options(recipe) | {"penalty": distance if distance_weight else None, "precision": backbone.precision}
+    return train_on_features(task, [context_KW], logits, recipe, adapted, views=settings.views, **how)
 
 
 def tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:

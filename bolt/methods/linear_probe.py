@@ -134,15 +134,8 @@ def _correct(task: Task, settings: LinearProbeSettings, rates: Sequence[float], 
             optimiser.register_step_pre_hook(lambda *step: _clip_each(heads_FCE, settings.clip_norm))
         return optimiser
 
-    fit(
-        heads_FCE,
-        loss_of_rows,
-        order,
-        replace(settings, learning_rate=1.0, clip_norm=0.0),
-        task.protocol,
-        relative_rates=rates,
-        make_optimiser=clipped_adamw,
-    )
+    recipe = replace(settings, learning_rate=1.0, clip_norm=0.0)
+    fit(heads_FCE, loss_of_rows, order, recipe, task.protocol, relative_rates=rates, make_optimiser=clipped_adamw)
     with torch.no_grad():
         return stack.correct(logits(stack.queries_FHD))
 

@@ -156,16 +156,10 @@ def adapt(task: Task, settings: LogisticProbeSettings) -> Adapted:
     c, correct, chosen = _choose(data_ND, labels_N, settings)
     fitted = fit_logistic(data_ND, labels_N, c, settings.max_iterations)
     weight_CD, bias_C = (part.to(features_ND) for part in fitted.for_all_classes(len(task.head_CD)))
-    return Adapted(
-        LinearClassifier(weight_CD, bias_C),
-        trainable_parameters=weight_CD.numel() + bias_C.numel(),
-        details={
-            "c": c,
-            "search": chosen,
-            "converged": "yes" if fitted.converged else "no",
-            **({} if correct is None else compared_with_zero_shot(task, correct)),
-        },
-    )
+    details: dict[str, float | str] = {"c": c, "search": chosen, "converged": "yes" if fitted.converged else "no"}
+    if correct is not None:
+        details |= compared_with_zero_shot(task, correct)
+    return Adapted(LinearClassifier(weight_CD, bias_C), None, weight_CD.numel() + bias_C.numel(), details)
 
 
 def _choose(data_ND: Features, labels_N: Labels, settings: LogisticProbeSettings) -> tuple[float, int | None, str]:

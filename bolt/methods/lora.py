@@ -154,12 +154,8 @@ def adapt(task: Task, settings: LoraSettings, dora: bool = False) -> Adapted:
     train(task, model, settings)
     for tensor in model.parameters:
         tensor.requires_grad_(False)
-    return adapted(
-        task,
-        model,
-        details={"adapters": blocks * len(settings.targets)},
-        embed_classes=text.embed_classes if text else None,
-    )
+    embed_classes = text.embed_classes if text else None
+    return adapted(task, model, details={"adapters": blocks * len(settings.targets)}, embed_classes=embed_classes)
 
 
 # CLIP-LoRA takes 500 * k steps of 32 images. With C classes these are 16,000 / C epochs for every k, and 160 epochs for

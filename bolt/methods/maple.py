@@ -28,7 +28,7 @@ from torch.func import functional_call
 
 from bolt.clip.tensor_names import DEEP_PROMPTS
 from bolt.methods.base import register_tower_training
-from bolt.methods.common.coop_training import coop_schedule, sgd
+from bolt.methods.common.coop_training import coop_options
 from bolt.methods.common.prompts import DeepPromptSettings, TrainedText, prompted_towers
 from bolt.seeds import torch_generator
 from bolt.task.task import Adapted, Task
@@ -92,7 +92,7 @@ def adapt(task: Task, settings: MapleSettings) -> Adapted:
     """Train the tokens and the maps on the support."""
     model, text = trainable(task, settings)
     recipe = settings.recipe(settings.epochs_for(len(task.support)))
-    train(task, model, recipe, make_optimiser=sgd, schedule=coop_schedule(recipe))
+    train(task, model, recipe, **coop_options(recipe))
     return adapted(task, model, embed_classes=text.embed_classes, details={"epochs": recipe.epochs})
 
 

@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.methods.base import TowerPasses, register_tower_training
-from bolt.methods.common.coop_training import coop_schedule, sgd
+from bolt.methods.common.coop_training import coop_options
 from bolt.methods.common.prompts import DeepPromptSettings, TrainedText, prompted_towers
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import Trainable, adapted, train, trainable_tower
@@ -116,7 +116,7 @@ def adapt(task: Task, settings: PromptSrcSettings) -> Adapted:
             mean.add_(tensor.detach(), alpha=weights[epoch])
 
     recipe = settings.recipe(settings.epochs)
-    train(replace(task, after_epoch=average), model, recipe, make_optimiser=sgd, schedule=coop_schedule(recipe))
+    train(replace(task, after_epoch=average), model, recipe, **coop_options(recipe))
     restore(model.parameters, averages)
     return adapted(task, model, embed_classes=text.embed_classes)
 

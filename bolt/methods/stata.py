@@ -126,13 +126,9 @@ def adapt(task: Task, settings: StatASettings) -> Adapted:
     changed = (solved.z_nC.argmax(dim=-1) != (unit_nD @ head_CD.T).argmax(dim=-1)).double().mean()
     parts = quadratic(solved.means_CD, solved.variances_CD)
     squares_CD, linear_CD, constant_C = (part / _LIKELIHOOD_DIVISOR for part in parts)
+    weight_CD, neighbours = (scale * head_CD.double() + linear_CD).float(), float(settings.neighbours)
     classifier = TransductiveClassifier(
-        (scale * head_CD.double() + linear_CD).float(),
-        constant_C.float(),
-        unit_nD,
-        solved.z_nC.float(),
-        float(settings.neighbours),
-        squares_CD.float(),
+        weight_CD, constant_C.float(), unit_nD, solved.z_nC.float(), neighbours, squares_CD.float()
     )
     return Adapted(classifier, details={"changed_predictions": 100 * float(changed)})
 

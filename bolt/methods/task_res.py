@@ -37,7 +37,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.methods.base import register
-from bolt.methods.common.coop_training import CoopTrainingSettings, adam, coop_schedule
+from bolt.methods.common.coop_training import CoopTrainingSettings, adam, coop_options
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
@@ -103,16 +103,11 @@ def train_residual(task: Task, settings: TaskResSettings, text_CD: Tensor) -> Ad
         with torch.no_grad():
             return Adapted(classifier(), None, residual_CD.numel())
 
-    return train_on_features(
-        task,
-        [residual_CD],
-        lambda features_BD: classifier()(features_BD),
-        recipe,
-        adapted,
-        views=min(settings.views, recipe.epochs),
-        make_optimiser=adam,
-        schedule=coop_schedule(recipe),
-    )
+    def logits(features_BD: Tensor) -> Tensor:
+        return classifier()(features_BD)
+
+    how = coop_options(recipe) | {"make_optimiser": adam}
+    return train_on_features(task, [residual_CD], logits, recipe, adapted, views=settings.views, **how)
 
 
 register(

@@ -25,6 +25,7 @@ Shape legend: N test images, B batch, C classes.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -78,44 +79,34 @@ def minimise_entropy(
     Raises:
         bolt.training.loop.Diverged: if the entropy or a parameter is NaN or infinite.
     """
-    return fit_task(
-        task,
-        parameters,
-        lambda epoch, rows: mean_entropy(logits_of(rows)),
-        order,
-        PlainRecipe(settings.epochs, settings.batch_size, settings.learning_rate),
-        make,
-        schedule=lambda step, steps_per_epoch: settings.learning_rate,
-        precision=task.backbone.precision,
-    )
+    recipe = PlainRecipe(settings.epochs, settings.batch_size, settings.learning_rate, schedule="constant")
+
+    def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
+        return mean_entropy(logits_of(rows))
+
+    return fit_task(task, parameters, loss_of_rows, order, recipe, make, precision=task.backbone.precision)
 
 
 def adapt(task: Task, settings: TentSettings) -> Adapted:
     """Train the layer norms on the unlabelled test images. Raises ``ValueError`` if the task has none."""
     unlabelled, frozen = task.test_images, task.backbone.tower
     trainable = trainable_tower(frozen.copy(trainable=layer_norm_names(frozen.state_dict_open_clip())))
-    classify = task.text_head
     last: list[Tensor] = []
 
     def logits_of(rows: Tensor) -> Tensor:
         pixels = unlabelled.pixels(EVALUATION_VIEW, rows)
-        logits_BC = classify(trainable.encode(task.backbone.normalise(pixels)))
+        logits_BC = task.text_head(trainable.encode(task.backbone.normalise(pixels)))
         last.append(logits_BC.detach().argmax(dim=-1))
         del last[:-_WATCHED_BATCHES]
         return logits_BC
 
-    curve = minimise_entropy(
-        task,
-        trainable.parameters,
-        logits_of,
-        lambda epoch: unlabelled.order("tent", epoch, unlabelled.size),
-        settings,
-        lambda: adapted(task, trainable),
-    )
+    def order(epoch: int) -> Tensor:
+        return unlabelled.order("tent", epoch, unlabelled.size)
+
+    make = partial(adapted, task, trainable)
+    curve = minimise_entropy(task, trainable.parameters, logits_of, order, settings, make)
     classes = len(set(torch.cat(last).tolist()))
-    return adapted(
-        task, trainable, details={"mean_entropy": curve[-1]["train_loss"], "classes_in_last_batches": classes}
-    )
+    return make(details={"mean_entropy": curve[-1]["train_loss"], "classes_in_last_batches": classes})
 
 
 register(

@@ -73,15 +73,8 @@ def adapt(task: Task, settings: TwoStageSettings) -> Adapted:
     classify = normalised_classifier(head_CD, task.backbone.logit_scale)
     head = Trainable(tower, [head_CD], current=lambda: tower, classify=classify)
     train(_after(task, first.epochs), head, second)
-    unit_CD = F.normalize(head_CD.detach(), dim=-1)
-    return adapted(
-        task,
-        replace(
-            head,
-            parameters=[*norms.parameters, head_CD],
-            classify=CosineClassifier(unit_CD, task.backbone.logit_scale),
-        ),
-    )
+    unit_head = CosineClassifier(F.normalize(head_CD.detach(), dim=-1), task.backbone.logit_scale)
+    return adapted(task, replace(head, parameters=[*norms.parameters, head_CD], classify=unit_head))
 
 
 def normalised_classifier(head_CD: Tensor, logit_scale: float) -> Callable[[Tensor], Tensor]:

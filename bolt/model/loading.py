@@ -72,7 +72,7 @@ def load_model(
             if files_digest([folder / name]) != digest:
                 raise UnreadableModel(f"{folder / name} was changed or damaged: its checksum differs")
         if index["form"] == "adapter":
-            return _read_adapter(folder, index, about, backbone, sources, device)
+            return _read_adapter(folder, index, about, backbone, sources)
         classifier = _classifier(index, _aligned_copies(folder / CLASSIFIER, device))
         tower = _read_tower(folder, index, backbone, device)
         tower.precision = backbone.precision if backbone else None
@@ -140,12 +140,7 @@ def _read_tower(
 
 
 def _read_adapter(
-    folder: Path,
-    index: Mapping[str, Any],
-    about: About,
-    backbone: Backbone | None,
-    sources: Sources | None,
-    device: torch.device | str,
+    folder: Path, index: Mapping[str, Any], about: About, backbone: Backbone | None, sources: Sources | None
 ) -> Model:
     if backbone is None:
         raise UnreadableModel(
@@ -153,7 +148,7 @@ def _read_adapter(
             f"digest {about.backbone_digest}"
         )
     frozen = backbone.tower
-    groups = _group_by_prefix(_aligned_copies(folder / ADAPTER, device))
+    groups = _group_by_prefix(_aligned_copies(folder / ADAPTER, backbone.device))
     classifier = _classifier(index, groups["classifier"])
     changed = groups.get("tower", {})
     tower = replace_tensors(frozen, changed) if changed else frozen

@@ -55,12 +55,8 @@ def trainable_tower(
     """
     own = dict(tower.named_parameters())
     names = [name for name, path in tower.tensor_paths().items() if own[path].requires_grad]
-    return Trainable(
-        encode=tower,
-        parameters=[*(tensor for tensor in own.values() if tensor.requires_grad), *others],
-        current=lambda: tower.copy(trainable=names).requires_grad_(False),
-        classify=classify,
-    )
+    trained = [tensor for tensor in own.values() if tensor.requires_grad]
+    return Trainable(tower, [*trained, *others], lambda: tower.copy(trainable=names).requires_grad_(False), classify)
 
 
 def train(
@@ -107,16 +103,8 @@ def fit_task(
     Args:
         make: makes the method's result from the current parameters.
     """
-    return fit(
-        parameters,
-        loss_of_rows,
-        order,
-        recipe,
-        task.protocol,
-        task.report,
-        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, make),
-        **options,
-    )
+    options["on_epoch_end"] = lambda epoch, state: task.after_epoch(epoch, make)
+    return fit(parameters, loss_of_rows, order, recipe, task.protocol, task.report, **options)
 
 
 def _labelled(task: Task, trainable: Trainable, classify: Map, batch_size: int, min_batches: int) -> Losses:

@@ -6,7 +6,7 @@ cross-entropy against the frozen zero-shot head, light random crops, last epoch 
 Shape legend: N training images, C classes, D joint embedding width, S image side.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -31,9 +31,8 @@ def finetune_source(
     recipe: TrainingRecipe = SOURCE_RECIPE,
     report: MetricsCallback = lambda epoch, metrics: None,
     *,
-    on_epoch_end: Callable[[int, Callable[[], dict[str, Any]]], None] = lambda epoch, state: None,
-    resume: Mapping[str, Any] | None = None,
     in_place: bool = False,
+    **options: Any,
 ) -> dict[str, Tensor]:
     """Fine-tune the image tower on one dataset; returns every tensor of the result by open_clip name.
 
@@ -44,8 +43,9 @@ def finetune_source(
         pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S). Epoch e reads view e + 1, which the caller draws
             with ``bolt.clip.augment.SOURCE_CROP``.
         order: ``order(epoch)`` -> a permutation of the rows.
-        recipe, report, on_epoch_end, resume: see :func:`bolt.training.loop.fit`.
+        recipe, report: see :func:`bolt.training.loop.fit`.
         in_place: train the backbone's own tower instead of a copy. This saves the memory of a second tower.
+        options: ``on_epoch_end`` and ``resume`` of :func:`bolt.training.loop.fit`.
 
     Raises:
         bolt.training.loop.Diverged: if a loss, or a parameter at the end of an epoch, is NaN or infinite.
@@ -59,15 +59,6 @@ def finetune_source(
         images = backbone.normalise(pixels(epoch + 1, rows))
         return cross_entropy(classify(tower(images)), labels_N[to_device(rows, backbone.device)])
 
-    fit(
-        tower.parameters(),
-        loss_of_rows,
-        order,
-        recipe,
-        STRICT,
-        report,
-        on_epoch_end=on_epoch_end,
-        resume=resume,
-        precision=backbone.precision,
-    )
+    options["precision"] = backbone.precision
+    fit(tower.parameters(), loss_of_rows, order, recipe, STRICT, report, **options)
     return tower.state_dict_open_clip()

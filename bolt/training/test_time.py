@@ -88,13 +88,9 @@ class TwoStreams:
         """Return the rows of an epoch, one batch after the other."""
         fresh = self.unlabelled[self.images.order("unlabelled", epoch, len(self.unlabelled))]
         in_batch = min(len(fresh), self.batch_size - self.trusted_in_batch)
-        return torch.cat(
-            [
-                fresh[: self.batches * in_batch].view(self.batches, in_batch),
-                self.size + self._trusted_rows(epoch).view(self.batches, self.trusted_in_batch),
-            ],
-            dim=1,
-        ).flatten()
+        others = fresh[: self.batches * in_batch].view(self.batches, in_batch)
+        trusted = self.size + self._trusted_rows(epoch).view(self.batches, self.trusted_in_batch)
+        return torch.cat([others, trusted], dim=1).flatten()
 
     def _trusted_rows(self, epoch: int) -> Tensor:
         """Return the indices of an epoch's trusted images.

@@ -44,6 +44,11 @@ def sgd(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Opt
     return torch.optim.SGD(groups, lr=rate, momentum=_MOMENTUM, weight_decay=decay, fused=fused)
 
 
+def coop_options(recipe: TrainingRecipe) -> dict[str, Any]:
+    """Return the options of :func:`bolt.training.loop.fit` for CoOp's optimiser and schedule."""
+    return {"make_optimiser": sgd, "schedule": coop_schedule(recipe)}
+
+
 def adam(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
     """Return Adam with its usual betas; the recipe's weight decay is an L2 penalty inside the gradient."""
     rate, decay, fused = recipe.learning_rate, recipe.weight_decay, fused_on_gpu(groups[0]["params"][0].device)
