@@ -65,11 +65,7 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
             f"at alpha {start.alpha.scale:g} all coefficients are at or below zero, where sign relu gives them no "
             "gradient; set alphas above 0, or sign free"
         )
-    trainable = Trainable(
-        encode=start.tower,
-        parameters=list(start.coefficients.values()),
-        current=lambda: merge_coefficients(start.tower),
-    )
+    trainable = Trainable(start.tower, [*start.coefficients.values()], lambda: merge_coefficients(start.tower))
     before = None if task.unlabelled is None else merge_coefficients(start.tower)
     deviations = ReferenceDeviations(late_schedule=task.protocol.schedule_offset, equal_batches=True)
     train(task, trainable, settings, start=before, deviations=deviations)

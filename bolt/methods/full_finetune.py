@@ -34,11 +34,8 @@ def adapt(task: Task, settings: FullFinetuneSettings) -> Adapted:
     """Train a copy of the tower and, with ``train_head``, of the head."""
     tower = task.backbone.tower.copy(task.backbone.tower.state_dict_open_clip())
     head_CD = task.head_CD.to(task.backbone.device).clone().requires_grad_(settings.train_head)
-    trainable = trainable_tower(
-        tower,
-        *([head_CD] if settings.train_head else []),
-        classify=CosineClassifier(head_CD, task.backbone.logit_scale),
-    )
+    others = [head_CD] if settings.train_head else []
+    trainable = trainable_tower(tower, *others, classify=CosineClassifier(head_CD, task.backbone.logit_scale))
     train(task, trainable, settings)
     head_CD.requires_grad_(False)
     return adapted(task, trainable)

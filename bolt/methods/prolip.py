@@ -108,11 +108,8 @@ def adapt(task: Task, settings: ProLipSettings) -> Adapted:
     projection_WD = backbone.tower.state_dict_open_clip()[PROJECTION].float().clone().requires_grad_()
     labels_N, head_CD = support.labels_N.to(backbone.device), task.head_CD.to(backbone.device)
     train_projection(projection_WD, views_NW, labels_N, head_CD, backbone.logit_scale, settings, task.report)
-    return Adapted(
-        classify=task.text_head,
-        tower=replace_tensors(backbone.tower, {PROJECTION: projection_WD.detach()}),
-        trainable_parameters=projection_WD.numel(),
-    )
+    tower = replace_tensors(backbone.tower, {PROJECTION: projection_WD.detach()})
+    return Adapted(task.text_head, tower, projection_WD.numel())
 
 
 register_tower_training(

@@ -47,11 +47,8 @@ class Blend(BlendClassifier):
     def adapted(self) -> Adapted:
         """Return the method's result with the current tensors."""
         current = BlendClassifier(self.head_CD, self.weight_CE.detach().clone(), self.alpha_C.detach().clone())
-        return Adapted(
-            current,
-            trainable_parameters=current.weight_CE.numel() + current.alpha_C.numel(),
-            details={"alpha_mean": float(current.alpha_C.mean())},
-        )
+        details = {"alpha_mean": float(current.alpha_C.mean())}
+        return Adapted(current, None, current.weight_CE.numel() + current.alpha_C.numel(), details)
 
 
 def mean_loss(logits_NC: Tensor, labels_N: Tensor) -> Tensor:

@@ -79,12 +79,8 @@ def adapt_by_merging(
 
     update = sources.cached(("update", settings), on_device)
     choice = choose_scale(task, settings.alphas, lambda scale: with_update(base, update, scale))
-    return Adapted(
-        classify=task.text_head,
-        tower=with_update(base, update, choice.scale),
-        details=choice.details,
-        source_key=(settings, sources.names, choice.scale),
-    )
+    tower = with_update(base, update, choice.scale)
+    return Adapted(task.text_head, tower, details=choice.details, source_key=(settings, sources.names, choice.scale))
 
 
 register_merging = partial(

@@ -97,12 +97,10 @@ def _caching_views(task: Task) -> Task:
 
         return views
 
-    support, unlabelled = task.support, task.unlabelled
-    return replace(
-        task,
-        support=replace(support, pixels=caching(support.pixels)),
-        unlabelled=None if unlabelled is None else replace(unlabelled, pixels=caching(unlabelled.pixels)),
-    )
+    support, unlabelled = replace(task.support, pixels=caching(task.support.pixels)), task.unlabelled
+    if unlabelled is not None:
+        unlabelled = replace(unlabelled, pixels=caching(unlabelled.pixels))
+    return replace(task, support=support, unlabelled=unlabelled)
 
 
 def images_scored(scales: Sequence[float], images: int) -> int:
