@@ -177,7 +177,9 @@ def _open(source: ImageSource, reading: Reading) -> Image.Image:
         image, remarks = load_picture(source)
         if reading.upright and image and image.format in ("JPEG", "MPO"):
             refuse_damaged_jpeg(source)
-    turn = _TURNS.get(_orientation(image)) if image else None
+    turn = None
+    with suppress(Exception):  # damaged metadata
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation)) if image else None
     found = ReadAs(turn is not None, remarks)
     if image is None or reading.bands or reading.range or image.mode[0] in "IF":
         stored = read_values(source, image, reading.bands)

@@ -14,8 +14,6 @@ What differs from the official code:
 Shape legend: N support images, B batch, C classes, D joint embedding width.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import torch

@@ -18,7 +18,7 @@ from bolt.spectral.bases import diagonal_coefficients, orthonormal_basis
 from bolt.spectral.sources import PooledBasis
 from bolt.task.task import Adapted, Task
 from bolt.training import adaptation
-from bolt.training.objectives import cross_entropy
+from bolt.training.loop import cross_entropy
 from tests.helpers.adapting import adapt, logits_of, run, with_epochs, with_looks
 from tests.helpers.towers import RandomSources, make_task, moved_tensors, weights_of
 

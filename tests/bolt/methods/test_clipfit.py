@@ -10,7 +10,7 @@ from bolt.clip.text_tower import TextTower
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_shape import TextShape
 from bolt.methods.clipfit import ClipFitSettings, adapt, trainable, with_trained_biases
-from bolt.methods.common.trained_text import TrainedText
+from bolt.methods.common.prompts import TrainedText
 from tests.bolt.methods.third_vectors import SMALL_IMAGES, exact, names, small_task, trained_text, vector
 from tests.helpers.towers import VIT_B32
 

@@ -15,8 +15,7 @@ from bolt.methods.common.prompts import ClassPosition, LearnedPrompts, word_embe
 from bolt.methods.coop import CoOpSettings, adapt, epochs_of, initial_context
 from bolt.task.classifiers import CosineClassifier, NoNewClasses
 from bolt.task.task import ClassText
-from bolt.training.loop import PlainRecipe, fit
-from bolt.training.objectives import cross_entropy
+from bolt.training.loop import PlainRecipe, cross_entropy, fit
 from tests.helpers.adapting import classifier, with_curve
 from tests.helpers.towers import make_task
 from tests.helpers.waves import wave

@@ -11,7 +11,7 @@ from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
 from bolt.methods.linear_probe import LinearProbeSettings, adapt
 from bolt.protocol import PUBLISHED, STRICT
-from bolt.task.task import Adapted, cosine_classifier
+from bolt.task.task import Adapted
 from tests.helpers.adapting import with_curve
 from tests.helpers.frozen_tasks import WIDTH, Problem, clip_like
 

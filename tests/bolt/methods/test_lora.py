@@ -26,8 +26,8 @@ from bolt.methods.common.adapters import (
 from bolt.methods.lora import AdaptedText, LoraSettings, published_settings, trainable_adapters
 from bolt.protocol import PUBLISHED, STRICT
 from bolt.task.classifiers import CosineClassifier
+from bolt.training.adaptation import Trainable
 from bolt.training.loop import Diverged
-from bolt.training.trainable import Trainable
 from tests.helpers.adapting import adapt, classifier, with_curve
 from tests.helpers.towers import VIT_B32, VIT_L14, make_task, moved_tensors, random_backbone, weights_of
 from tests.helpers.waves import plane_wave

@@ -9,7 +9,7 @@ from bolt.clip.backbone import Backbone
 from bolt.methods.common.prompts import TrainedText
 from bolt.methods.maple import MapleSettings, adapt, initial_maps, trainable
 from bolt.task.task import Task
-from bolt.training.trainable import Trainable
+from bolt.training.adaptation import Trainable
 from tests.bolt.methods.third_vectors import SMALL_IMAGES, chirp, exact, names, small_task, trained_text, vector
 from tests.helpers.towers import make_task
 

@@ -17,7 +17,7 @@ from bolt.methods.bolt import BoltSettings
 from bolt.protocol import PUBLISHED, STRICT, Protocol
 from bolt.task.classifiers import Classifier, build_classifier
 from bolt.task.support import batch_order
-from bolt.task.task import Support, Task, cosine_classifier
+from bolt.task.task import Support, Task
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
 from tests.helpers.adapting import logits_of, run

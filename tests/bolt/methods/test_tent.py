@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
 from bolt.methods.tent import TentSettings, adapt, mean_entropy, minimise_entropy
-from bolt.task.task import Adapted, cosine_classifier
+from bolt.task.classifiers import CosineClassifier
+from bolt.task.task import Adapted
 from tests.helpers.adapting import with_looks
 from tests.helpers.towers import make_task, weights_of
 from tests.helpers.waves import plane_wave, unit

@@ -14,7 +14,6 @@ from bolt.methods.bitfit import bias_names
 from bolt.methods.common.reparametrised import weight_matrices
 from bolt.methods.vera import scaled_projection
 from bolt.task.classifiers import CosineClassifier
-from bolt.task.task import cosine_classifier
 from tests.helpers.adapting import adapt, classifier, logits_of, run, with_curve, with_epochs
 from tests.helpers.towers import VIT_B32, VIT_L14, make_task, moved_tensors
 
@@ -61,7 +60,7 @@ def test_what_is_said_to_be_trained_moves_and_nothing_else(
     assert moved_tensors(backbone, adapted) == expected
     assert adapted.trainable_parameters == (sum(before[each].numel() for each in expected) if count is None else count)
     features = backbone.encode_images(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
-    text_head = cosine_classifier(task.head_CD, backbone.logit_scale)
+    text_head = task.text_head
     torch.testing.assert_close(adapted.classify(features), text_head(features))
 
 

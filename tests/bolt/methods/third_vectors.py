@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
-from bolt.methods.common.trained_text import TrainedText
+from bolt.methods.common.prompts import TrainedText
 from bolt.protocol import STRICT
 from bolt.task.task import Adapted, ClassText, Support, Task
 from tests.helpers.frozen_tasks import frozen_task

@@ -16,12 +16,10 @@ from bolt.clip.backbone import Backbone
 from bolt.clip.tower import ImageTower
 from bolt.methods import METHODS
 from bolt.methods.meta_init import meta_recipe
-from bolt.task.task import cosine_classifier
 from bolt.training import meta
 from bolt.training.episode import HEAD, Loss, MetaRecipe, Parameters, episode_loss, outer_gradient, twice_differentiable
 from bolt.training.loop import Diverged
 from bolt.training.meta import MetaTask, meta_learn
-from bolt.training.meta_recipe import MetaRecipe
 from tests.helpers.adapting import adapt, logits_of, with_curve, with_epochs
 from tests.helpers.towers import SIZE, make_task, random_backbone, weights_of
 
@@ -330,7 +328,7 @@ def test_fine_tuning_begins_at_the_start_and_moves_tower_and_head(backbone: Back
     still = adapt("meta_init", task, epochs=1, learning_rate=1e-12)
     kept = weights_of(still)
     assert all(torch.allclose(kept[name], start[name], rtol=0, atol=1e-9) for name in start)
-    text_head = replace(still, classify=cosine_classifier(task.head_CD, backbone.logit_scale))
+    text_head = replace(still, classify=task.text_head)
     torch.testing.assert_close(logits_of(task, still), logits_of(task, text_head), rtol=1e-4, atol=1e-4)
     watched, curve = with_curve(task)
     watched, after = with_epochs(watched, lambda adapted: logits_of(task, adapted))

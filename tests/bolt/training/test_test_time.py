@@ -10,9 +10,9 @@ from torch import Tensor
 from bolt.clip.backbone import Backbone
 from bolt.seeds import torch_generator
 from bolt.task.task import Task, Unlabelled
-from bolt.training.loop import Diverged, TrainingRecipe
+from bolt.training.adaptation import Trainable
+from bolt.training.loop import Diverged
 from bolt.training.test_time import TwoStreams, trusted_per_class, trusted_samples, unlabelled_losses
-from bolt.training.trainable import Trainable
 from tests.helpers.adapting import run, with_looks
 from tests.helpers.towers import make_task, moved_tensors, random_backbone
 
@@ -105,8 +105,8 @@ def whole_tower(task: Task) -> Trainable:
 
 def test_weak_views_are_plain_and_strong_views_belong_to_the_epoch(backbone: Backbone) -> None:
     task, seen = with_looks(make_task(backbone, unlabelled=True))
-    losses = unlabelled_losses(task, task.test_images, whole_tower(task), TrainingRecipe(batch_size=8), None)
-    rows = losses.order(2)[:8]
+    loss_of_rows, order = unlabelled_losses(task, whole_tower(task).encode, task.text_head, 8, None)
+    rows = order(2)[:8]
     seen.clear()
     loss_of_rows(2, rows)
     assert seen == [(3, (rows % 30).tolist()), (0, rows[:4].tolist())]
@@ -121,8 +121,8 @@ def test_the_given_start_is_trusted(backbone: Backbone) -> None:
         start.proj.weight.neg_()  # every cosine changes its sign, and so does the order of images and classes
     trusted, unlabelled = [], []
     for tower in (None, backbone.tower, start):
-        losses = unlabelled_losses(task, task.test_images, whole_tower(task), TrainingRecipe(batch_size=8), tower)
-        rows = losses.order(0)
+        _, order = unlabelled_losses(task, whole_tower(task).encode, task.text_head, 8, tower)
+        rows = order(0)
         trusted.append({int(row) - 30 for row in rows if row >= 30})
         unlabelled.append({int(row) for row in rows if row < 30})
     features = task.test_images.features()
@@ -139,9 +139,9 @@ def test_the_loss_is_ufm_on_two_forwards(backbone: Backbone) -> None:
     with torch.no_grad():
         for parameter in trainable.parameters:
             parameter.mul_(1.05)
-    losses = unlabelled_losses(task, task.test_images, trainable, TrainingRecipe(batch_size=16), None)
-    rows = losses.order(1)[:16]
-    loss = losses.of_rows(1, rows)
+    loss_of_rows, order = unlabelled_losses(task, trainable.encode, task.text_head, 16, None)
+    rows = order(1)[:16]
+    loss = loss_of_rows(1, rows)
 
     def logits(view: int, image: int, tower: Any) -> Tensor:
         features = backbone.encode_images(task.test_images.pixels(view, torch.tensor([image])), tower)
@@ -165,7 +165,7 @@ def test_gradients_survive_autocast(backbone: Backbone) -> None:
     """Older versions of PyTorch keep the weights that autocast casts under no_grad, and give them no gradient later."""
     task = make_task(backbone, unlabelled=True)
     trainable = whole_tower(task)
-    losses = unlabelled_losses(task, task.test_images, trainable, TrainingRecipe(batch_size=8), None)
+    loss_of_rows, order = unlabelled_losses(task, trainable.encode, task.text_head, 8, None)
     with torch.autocast("cpu", torch.bfloat16):
         loss = loss_of_rows(0, order(0)[:8])
     assert loss.dtype == torch.float32
