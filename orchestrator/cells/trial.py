@@ -53,7 +53,8 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellEvent:
             if problem:
                 line = store_error(error) if problem == "store" else line
                 return ended("failed", line, problem=problem, traceback=trace, recorded=False)
-            retryable = _discard_damaged_inputs(cell, settings)
+            # Another cell may have discarded the damaged directions that this cell does not find.
+            retryable = _discard_damaged_inputs(cell, settings) or isinstance(error, FileNotFoundError)
             retry_store(store.files.is_local, lambda: record_failure(store, cell.id, line, trace, retryable=retryable))
             return ended("failed", line)
         retry_store(store.files.is_local, record_result)

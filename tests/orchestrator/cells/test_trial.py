@@ -311,6 +311,15 @@ def test_a_cell_that_read_a_damaged_artifact_is_to_be_tried_again(
     assert cell.id not in store.read_failures()
 
 
+def test_a_cell_that_misses_what_another_cell_has_discarded_is_to_be_tried_again(world: World, tmp_path: Path) -> None:
+    made = replace(world.settings, store_url=str(tmp_path / "store"))
+    shutil.copytree(world.settings.store_url, made.store_url)
+    next((tmp_path / "store").glob("spectra/*glyph-digits.top*/manifest.json")).unlink()
+    cell = world.pick("bolt")
+    assert "is not built" in run_and_record(cell, made).error
+    assert Store(made.store_url).read_failures()[cell.id].retryable
+
+
 @pytest.mark.usefixtures("broken_methods")
 def test_spectra_that_the_cell_cannot_have_read_are_not_looked_at(world: World, tmp_path: Path) -> None:
     """A method's bug was blamed on another backbone's damaged file, and all spectra of the store were read."""
