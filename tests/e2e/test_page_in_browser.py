@@ -48,7 +48,7 @@ CONTRASTS = """() => {
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a drawn few-shot grid on one backbone, with failed and missing cells."""
     drawn = everything("fewshot", only=["backbone=vit-b-32", "k=4,16"], failing=13, missing=89)
-    return write_report(drawn.grid_results(), tmp_path_factory.mktemp("report"))
+    return write_report(drawn, tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture(scope="module")

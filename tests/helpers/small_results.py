@@ -1,13 +1,17 @@
 """Small grids of made-up results for tests of the report: methods x eight datasets x k x seeds."""
 
+import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from rich.console import Console
 
 from bolt.protocol import STRICT, Protocol
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
-from orchestrator.report import write_report
-from orchestrator.report.analysis.grid_results import arrange_results
+from orchestrator.report import terminal_summary, write_report
+from orchestrator.report.analysis.grid_results import GridResults, arrange_results
 from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Timings
 
 TITLES = {"zero_shot": "Zero-shot", "bolt": "BOLT", "linear_probe": "Linear probe"}
@@ -97,9 +101,9 @@ def grid(
     return results
 
 
-def arrange(results: Sequence[Result], failures: Sequence[Failure] = (), planned: Sequence[Cell] | None = None):  # type: ignore[no-untyped-def]
-    cells = [r.cell for r in results] if planned is None else planned
-    return arrange_results(results=results, failures=failures, planned=cells, label_of=label)
+def arrange(results: Sequence[Result], failures: Sequence[Failure] = (), **more: Any) -> Any:
+    """Return the arranged results. ``more``: further arguments of ``arrange_results``."""
+    return arrange_results(**{"results": results, "failures": failures, "label_of": label, **more})
 
 
 def write(folder: Path, results: Sequence[Result], **changes: object):  # type: ignore[no-untyped-def]
@@ -108,6 +112,13 @@ def write(folder: Path, results: Sequence[Result], **changes: object):  # type: 
         "planned": [r.cell for r in results], "label_of": label,
     }  # fmt: skip
     return write_report(arrange_results(**{**arguments, **changes}), folder)  # type: ignore[arg-type]
+
+
+def terminal(results: GridResults, *, width: int = 500, verbose: bool = False) -> str:
+    """Return the summary in the terminal."""
+    said = io.StringIO()
+    Console(width=width, file=said, force_terminal=False).print(terminal_summary(results, verbose=verbose))
+    return said.getvalue()
 
 
 def failure(id_: str) -> Failure:

@@ -8,7 +8,6 @@ Equal arguments give equal results.
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from bolt.seeds import numpy_generator
 from orchestrator.analysis.rows import SourceRow
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
-from orchestrator.grid import Grid, load_grid
+from orchestrator.grid import load_grid
 from orchestrator.report.analysis.grid_results import GridResults, arrange_results
 from orchestrator.report.grid_report import published_of
 from orchestrator.report.paper.published import published_accuracy, published_datasets
@@ -35,44 +34,15 @@ _PARTIAL = frozenset({"imagenet_a", "imagenet_r"})
 """Test sets that have 200 of the target's 1,000 classes."""
 
 
-@dataclass(frozen=True)
-class Synthetic:
-    """The data from which a report of ``grid`` is written."""
-
-    grid: Grid
-    catalog: Catalog
-    results: tuple[Result, ...]
-    failures: tuple[Failure, ...]
-    sources: tuple[SourceRow, ...]
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of ``arrange_results``."""
-        return {
-            "name": self.grid.name,
-            "title": self.grid.title,
-            "description": self.grid.description,
-            "results": self.results,
-            "failures": self.failures,
-            "planned": self.grid.cells,
-            "label_of": self.grid.label,
-            "published_of": published_of(self.catalog),
-            "names_of": self.catalog.published_names,
-            "sources": self.sources,
-        }
-
-    def grid_results(self, **changes: Any) -> GridResults:
-        return arrange_results(**{**self.arguments(), **changes})
-
-
 def everything(
-    name: str = "full", *, only: Sequence[str] = (), failing: int = 0, missing: int = 0, seed: int = 0
-) -> Synthetic:
+    name: str = "full", *, only: Sequence[str] = (), failing: int = 0, missing: int = 0, **changes: Any
+) -> GridResults:
     """Return the grid ``name``, filtered as ``--only`` does, with a result of each cell.
 
     Args:
         failing: every ``failing``-th cell has failed; 0 for none.
         missing: every ``missing``-th cell was not run; 0 for none.
-        seed: of the noise.
+        changes: other arguments of ``arrange_results``.
     """
     catalog = load_catalog()
     grid = load_grid(name, catalog, only=only)
@@ -81,18 +51,23 @@ def everything(
         if failing and i % failing == 0:
             failures.append(Failure(cell.id, "RuntimeError: drawn to fail", "Traceback: none", "", 1, _WHEN))
         elif not missing or i % missing:
-            results.append(drawn(cell, grid.label(cell), catalog, seed))
+            results.append(drawn(cell, grid.label(cell), catalog))
     pairs = {(source.dataset, plan.backbone.name) for source, plan in grid.sources.items()}
-    return Synthetic(grid, catalog, tuple(results), tuple(failures), tuple(_sources(sorted(pairs), catalog)))
+    arguments: dict[str, Any] = {
+        "name": grid.name, "title": grid.title, "description": grid.description, "results": results,
+        "failures": failures, "planned": grid.cells, "label_of": grid.label, "published_of": published_of(catalog),
+        "names_of": catalog.published_names, "sources": _sources(sorted(pairs), catalog),
+    }  # fmt: skip
+    return arrange_results(**{**arguments, **changes})
 
 
 _WHEN = "2026-01-02T03:04:05+00:00"
 _MANIFEST = Manifest("c0ffee1234567890", False, {"python": "3.11.2", "torch": "2.8.0"}, "drawn", 1, (), _WHEN)
 
 
-def drawn(cell: Cell, label: str, catalog: Catalog, seed: int = 0) -> Result:
-    evaluations = tuple(_evaluation(cell, label, ref.name, catalog, seed) for ref in cell.evaluate_on)
-    draw = numpy_generator("synthetic cost", seed, cell.id)
+def drawn(cell: Cell, label: str, catalog: Catalog) -> Result:
+    evaluations = tuple(_evaluation(cell, label, ref.name, catalog) for ref in cell.evaluate_on)
+    draw = numpy_generator("synthetic cost", 0, cell.id)
     size = {"vit-b-32": 1.0, "vit-b-16": 1.6, "vit-l-14": 4.5}.get(cell.backbone.name, 1.0)
     seconds = _SECONDS.get(cell.method.name, 0.5) * size * max(cell.shots, 1) ** 0.7 * float(draw.uniform(0.9, 1.3))
     trains = _PARAMETERS.get(cell.method.name, 0)
@@ -106,9 +81,9 @@ def drawn(cell: Cell, label: str, catalog: Catalog, seed: int = 0) -> Result:
         last = evaluations[0].accuracy
         climb = [start + (1 - start) * (1 - math.exp(-epoch / 4)) for epoch in range(1, EPOCHS)]
         curves["accuracy"] = (*(round(last * share, 4) for share in climb), last)
-    details: dict[str, float | int | str] = (
-        {"alpha": float(draw.choice([1, 3, 5, 7, 10]))} if "bolt" in cell.method.name else {}
-    )
+    details: dict[str, float | int | str] = {}
+    if "bolt" in cell.method.name:
+        details["alpha"] = float(draw.choice([1, 3, 5, 7, 10]))
     if cell.protocol.short_classes == "take_all" and cell.shots > 10:
         details["short_classes"] = catalog.dataset(cell.dataset.name).classes
     return Result(
@@ -124,40 +99,31 @@ def drawn(cell: Cell, label: str, catalog: Catalog, seed: int = 0) -> Result:
     )
 
 
-def _evaluation(cell: Cell, label: str, dataset: str, catalog: Catalog, seed: int) -> Evaluation:
+def _evaluation(cell: Cell, label: str, dataset: str, catalog: Catalog) -> Evaluation:
     """Return an evaluation whose counts per class add up to an accuracy near the expected one."""
     entry = catalog.dataset(dataset)
     zero = _zero_shot(cell, dataset, catalog)
     mean = _expected(cell, label, dataset, catalog, zero)
-    shared = numpy_generator("synthetic support", seed, dataset, cell.shots, cell.seed).normal()
-    own = numpy_generator("synthetic cell", seed, cell.id, dataset).normal()
+    shared = numpy_generator("synthetic support", 0, dataset, cell.shots, cell.seed).normal()
+    own = numpy_generator("synthetic cell", 0, cell.id, dataset).normal()
     noise = (1.2 * shared + 0.5 * own) / math.sqrt(max(cell.shots, 1)) if cell.shots or cell.seed else 0.0
     total, classes = entry.sizes.test, 200 if dataset in _PARTIAL else entry.classes
     correct = zero if cell.method.name == "zero_shot" else min(99.9, max(0.5, mean + noise))
     correct, frozen = round(correct * total / 100), round(zero * total / 100)
     sizes = np.full(classes, total // classes)
     sizes[: total % classes] += 1
-    hits = numpy_generator("synthetic classes", seed, cell.id, dataset).multivariate_hypergeometric(
-        sizes, correct, method="marginals"
-    )
+    draw = numpy_generator("synthetic classes", 0, cell.id, dataset)
+    hits = draw.multivariate_hypergeometric(sizes, correct, method="marginals")
     per_class = [(int(c), int(n)) for c, n in zip(hits, sizes, strict=True)] + [(0, 0)] * (entry.classes - classes)
-    made = Evaluation(
-        dataset, 100 * correct / total, correct, total, 100 * frozen / total, tuple(per_class), None, None
-    )
-    if dataset in _PARTIAL:
-        made = replace(
-            made,
-            accuracy_own_classes=made.accuracy + 0.4 * (100 - made.accuracy),
-            accuracy_zero_shot_own_classes=made.accuracy_zero_shot + 0.4 * (100 - made.accuracy_zero_shot),
-        )
-    return made
+    of_all = (100 * correct / total, 100 * frozen / total)
+    among_own = (accuracy + 0.4 * (100 - accuracy) if dataset in _PARTIAL else None for accuracy in of_all)
+    return Evaluation(dataset, of_all[0], correct, total, of_all[1], tuple(per_class), *among_own)
 
 
 def _zero_shot(cell: Cell, dataset: str, catalog: Catalog) -> float:
     """Return the frozen backbone's accuracy: the printed one, else one close to a printed one-shot linear probe."""
-    found = _printed(cell, "tta", 0, "zero_shot", dataset, catalog) or _printed(
-        cell, "ood", 16, "zero_shot", dataset, catalog
-    )
+    places = (("tta", 0), ("ood", 16))
+    found = next((x for place in places if (x := _printed(cell, *place, "zero_shot", dataset, catalog))), None)
     probe = _printed(cell, "fewshot", 1, "linear_probe", dataset, catalog)
     return found or (probe - 0.3 if probe else 30.0 + _fraction("zero-shot", cell.backbone.name, dataset) * 50.0)
 

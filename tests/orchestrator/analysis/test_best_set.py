@@ -1,6 +1,5 @@
 """The best set over datasets: known answers, words, missing results and degenerate input."""
 
-import csv
 import math
 from collections import defaultdict
 from collections.abc import Mapping
@@ -12,7 +11,6 @@ from scipy import stats
 
 from orchestrator.analysis.best_set import JOINT_FROM, MIN_DATASETS, best_set, more_datasets, more_seeds
 from orchestrator.analysis.comparison import LARGEST_COUNT, LEVEL, MANY
-from orchestrator.catalog.location import grids_folder
 
 Scores = dict[str, dict[tuple[str, int], float]]
 
@@ -28,34 +26,6 @@ def scores_of(columns: Mapping[str, object], seed: int = 0) -> Scores:
 def spread(center: float, datasets: int = 8, by: float = 1.0, seed: int = 0) -> list[float]:
     noise = np.random.default_rng(seed).normal(0, by, datasets)
     return list(center + noise - noise.mean())
-
-
-def published() -> dict[tuple[str, str, str], Scores]:
-    """Return the paper's few-shot tables by dataset, by (domain, backbone, k)."""
-    tables: dict[tuple[str, str, str], Scores] = defaultdict(lambda: defaultdict(dict))
-    with (grids_folder() / "published" / "results.csv").open(encoding="utf-8") as lines:
-        for row in csv.DictReader(lines):
-            if (
-                row["table"].startswith("tab:fewshot")
-                and row["table"].endswith("detailed")
-                and row["dataset"] != "Average"
-            ):
-                place = tables[row["domain"], row["backbone"], row["k"]]
-                place[row["method"]][row["dataset"], 0] = float(row["accuracy"])
-    return tables
-
-
-def test_the_papers_tables_support_bolt_alone_in_25_of_30() -> None:
-    pairs = {
-        ("general", "ViT-B/16", "8"), ("general", "ViT-B/16", "16"), ("remote_sensing", "ViT-B/16", "16"),
-        ("remote_sensing", "ViT-B/32", "16"), ("remote_sensing", "ViT-L/14", "16"),
-    }  # fmt: skip
-    tables = published()
-    assert len(tables) == 30
-    for place, scores in tables.items():
-        comparison = best_set(scores)
-        assert comparison.n == (17 if place[0] == "general" else 15)
-        assert set(comparison.best_set) == ({"bolt", "lora"} if place in pairs else {"bolt"}), place
 
 
 def test_a_clear_winner_is_alone_and_names_what_beats_the_others() -> None:
@@ -74,31 +44,21 @@ def test_a_clear_winner_is_alone_and_names_what_beats_the_others() -> None:
 
 
 def test_methods_closer_than_a_point_are_level() -> None:
-    comparison = best_set(scores_of({"a": spread(70, by=0.2), "b": spread(70.1, by=0.2, seed=1)}))
+    scores = scores_of({"a": spread(70, by=0.2), "b": spread(70.1, by=0.2, seed=1)})
+    comparison = best_set(scores)
     assert comparison.statement() == "level: b, a"
-    assert comparison.pairs[0].level
-    assert comparison.pairs[0].more is None
-    stricter = best_set(
-        scores_of({"a": spread(70, by=0.2), "b": spread(70.1, by=0.2, seed=1)}), smallest_difference=0.1
-    )
-    assert stricter.outcome == "undecided"
+    assert (comparison.pairs[0].level, comparison.pairs[0].more) == (True, None)
+    assert best_set(scores, smallest_difference=0.1).outcome == "undecided"
 
 
 def test_an_undecided_pair_says_how_many_datasets_would_settle_it() -> None:
-    comparison = best_set(scores_of({"a": spread(70, by=4), "b": spread(72, by=4, seed=1)}))
-    assert comparison.outcome == "undecided"
-    assert comparison.more is not None
-    assert (
-        comparison.statement() == f"undecided: b, a; about {comparison.more} more datasets like these would settle it"
-    )
-
-
-@pytest.mark.parametrize(("count", "small"), [(MANY, False), (MANY + 1, True), (LARGEST_COUNT, True)])
-def test_differences_that_100_datasets_would_not_settle_are_small_beside_their_scatter(count: int, small: bool) -> None:
+    """Differences that 100 datasets would not settle are small beside their scatter."""
     undecided = best_set(scores_of({"a": spread(70, by=4), "b": spread(72, by=4, seed=1)}))
-    statement = replace(undecided, pairs=tuple(replace(pair, more=count) for pair in undecided.pairs)).statement()
-    assert ("small beside their scatter" in statement) == small
-    assert (str(count) in statement) == (not small)
+    assert undecided.more is not None
+    assert undecided.statement() == f"undecided: b, a; about {undecided.more} more datasets like these would settle it"
+    for count, small in ((MANY, False), (MANY + 1, True), (LARGEST_COUNT, True)):
+        statement = replace(undecided, pairs=tuple(replace(pair, more=count) for pair in undecided.pairs)).statement()
+        assert ("small beside their scatter" in statement, str(count) in statement) == (small, not small)
 
 
 @pytest.mark.parametrize(("effect", "significance"), [(0.5, 0.01), (1.0, 0.05), (2.0, 0.005)])
@@ -118,6 +78,8 @@ def test_the_number_of_datasets_for_level_has_a_power_of_80_percent() -> None:
     draws = np.random.default_rng(0).normal(0, spread_of_one, (4000, 8 + more))
     reach = np.abs(draws.mean(axis=1)) + stats.t.ppf(0.975, 7 + more) * stats.sem(draws, axis=1)
     assert (reach <= 1).mean() == pytest.approx(0.8, abs=0.04)
+    assert more_datasets(1.0, math.nan, 1, significance=0.05) is None
+    assert more_datasets(0.5, 60.0, 8, significance=0.05) == LARGEST_COUNT
 
 
 def test_only_pairs_with_the_first_method_say_how_many_datasets_are_missing() -> None:
@@ -154,11 +116,6 @@ def test_the_number_of_seeds_has_a_power_of_80_percent() -> None:
     draws = rng.normal(lead, math.hypot(by_dataset, by_seed / math.sqrt(2 + more)), (4000, n))
     assert (stats.ttest_1samp(draws, 0, axis=1, alternative="greater").pvalue <= 0.045).mean() >= 0.78
     assert more_seeds(lead, 6.0, differences, significance=0.045) is None, "the datasets alone scatter too much"
-
-
-def test_no_number_of_datasets_is_promised_without_a_spread_or_beyond_the_limit() -> None:
-    assert more_datasets(1.0, math.nan, 1, significance=0.05) is None
-    assert more_datasets(0.5, 60.0, 8, significance=0.05) == LARGEST_COUNT
 
 
 def test_methods_are_compared_on_the_datasets_and_seeds_that_both_have() -> None:
@@ -210,16 +167,12 @@ def test_few_datasets_exclude_nothing(datasets: int) -> None:
     assert ("too few" in comparison.statement()) == (datasets == 1)
 
 
-def test_equal_methods_on_few_datasets_need_only_the_smallest_number() -> None:
-    comparison = best_set(scores_of({"a": [70.0, 80.0, 90.0], "b": [70.0, 80.0, 90.0]}))
-    assert comparison.outcome == "undecided"
-    assert comparison.more == MIN_DATASETS - 3
-
-
-def test_a_constant_lead_wins_and_equal_methods_are_level() -> None:
+def test_a_constant_lead_wins_and_equal_methods_are_level_unless_datasets_are_few() -> None:
     comparison = best_set(scores_of({"a": [70.0] * 8, "b": [70.0] * 8, "c": [68.0] * 8}))
     assert comparison.statement() == "level: a, b"
     assert comparison.pairs[0].interval == (0.0, 0.0)
+    few = best_set(scores_of({"a": [70.0, 80.0, 90.0], "b": [70.0, 80.0, 90.0]}))
+    assert (few.outcome, few.more) == ("undecided", MIN_DATASETS - 3)
 
 
 def test_one_method_and_none() -> None:

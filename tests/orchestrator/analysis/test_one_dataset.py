@@ -76,17 +76,15 @@ def test_several_seeds_speak_for_the_dataset_and_luck_with_seeds_widens_the_inte
     assert half_width(0.03) > 3 * half_width(0.0)
 
 
-def test_a_clear_leader_wins_on_the_dataset() -> None:
-    comparison = best_set_on_dataset({"a": table(0.8, range(3)), "b": table(0.7, range(3), key=1)})
+def test_a_clear_leader_wins_on_the_dataset_and_equal_methods_are_level() -> None:
+    first, second = table(0.8, range(3)), table(0.7, range(3), key=1)
+    comparison = best_set_on_dataset({"a": first, "b": second})
     assert comparison.statement() == "best on this dataset: a"
     assert comparison.methods[1].beaten_by == "a"
     assert comparison.methods[0].mean == pytest.approx(80, abs=2)
-
-
-def test_equal_methods_are_level() -> None:
-    same = table(0.7, range(3))
-    comparison = best_set_on_dataset({"a": same, "b": dict(same)})
-    assert comparison.statement() == "level on this dataset: a, b"
+    assert best_set_on_dataset({"a": first, "b": dict(first)}).statement() == "level on this dataset: a, b"
+    assert best_set_on_dataset({"a": first}).statement() == "one method only on this dataset: a"
+    assert best_set_on_dataset({}).best_set == ()
 
 
 def test_undecided_pairs_need_more_seeds_or_more_images() -> None:
@@ -104,12 +102,13 @@ def test_undecided_pairs_need_more_seeds_or_more_images() -> None:
     assert "test images are too few" in images.statement()
 
 
-def test_a_method_without_seeds_is_compared_with_every_seed() -> None:
+def test_methods_without_seeds_are_compared_with_every_seed() -> None:
     methods = {"zero": table(0.6, range(1)), "a": table(0.7, range(1, 4), key=1)}
     comparison = best_set_on_dataset(methods, without_seeds={"zero"})
-    assert comparison.scope == "dataset"
-    assert comparison.best_set == ("a",)
+    assert (comparison.scope, comparison.best_set) == ("dataset", ("a",))
     assert [(score.n, score.seeds) for score in comparison.methods] == [(3, 3), (1, 0)]
+    both = {"a": table(0.6, range(1)), "b": table(0.7, range(1), key=1)}  # they differ by images alone
+    assert best_set_on_dataset(both, without_seeds=both).statement() == "best on this dataset: b"
 
 
 def test_the_best_mean_stands_first_although_its_method_has_no_seeds() -> None:
@@ -122,12 +121,6 @@ def test_the_best_mean_stands_first_although_its_method_has_no_seeds() -> None:
     assert comparison.best_set == ("zero", "a", "b")
     assert [score.mean for score in comparison.methods] == sorted((s.mean for s in comparison.methods), reverse=True)
     assert comparison.n == 3
-
-
-def test_two_methods_without_seeds_differ_by_images_alone() -> None:
-    methods = {"a": table(0.6, range(1)), "b": table(0.7, range(1), key=1)}
-    comparison = best_set_on_dataset(methods, without_seeds=methods)
-    assert comparison.statement() == "best on this dataset: b"
 
 
 def test_only_shared_seeds_count() -> None:
@@ -144,11 +137,6 @@ def test_only_shared_seeds_count() -> None:
 def test_images_must_be_the_same() -> None:
     with pytest.raises(ValueError, match=r"\(1, 5\), \(1, 6\)"):
         best_set_on_dataset({"a": {0: np.ones(5, dtype=bool)}, "b": {0: np.ones(6, dtype=bool)}})
-
-
-def test_one_method_and_none() -> None:
-    assert best_set_on_dataset({"a": table(0.7, range(3))}).statement() == "one method only on this dataset: a"
-    assert best_set_on_dataset({}).best_set == ()
 
 
 def test_balanced_accuracy_on_one_dataset_holds_the_truth() -> None:

@@ -1,6 +1,8 @@
 """Races of a grid's places: which cells they want and leave out, and what a report says of them."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,8 +10,7 @@ import pytest
 from orchestrator.analysis.race import Look
 from orchestrator.analysis.raced_places import RacedPlace, left_out_cells, raced_places, wanted_cells
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.grid_results import arrange_results
-from tests.helpers.small_results import DATASETS, cell, label, result
+from tests.helpers.small_results import DATASETS, arrange, cell, label, result
 
 GOOD = {"bolt": 80.0, "lora": 79.8, "linear_probe": 60.0, "coop": 40.0, "zero_shot": 50.0}
 
@@ -53,9 +54,8 @@ def test_a_race_measures_a_part_and_leaves_out_what_is_settled() -> None:
     assert rounds > 1
     left_out = left_out_cells(found)
     assert left_out == {one.id for one in cells} - set(known)
-    assert sum(one.method.name == "coop" for one in cells if one.id in known) == 2 * 5
-    assert sum(one.method.name == "linear_probe" and one.shots == 4 for one in cells if one.id in known) == 5
-    assert sum(one.method.name == "linear_probe" and one.shots == 1 for one in cells if one.id in known) > 5
+    measured = Counter((one.method.name, one.shots) for one in cells if one.id in known)
+    assert measured["coop", 1] == measured["coop", 4] == measured["linear_probe", 4] == 5 < measured["linear_probe", 1]
 
 
 def test_killed_at_any_moment_a_race_measures_the_same_cells() -> None:
@@ -110,7 +110,7 @@ def test_a_report_of_a_race_says_so_and_calls_nothing_missing() -> None:
     cells = planned()
     known, _ = run(cells)
     results = [result(one, known[one.id]) for one in cells if one.id in known]
-    raced = arrange_results(results=results, planned=cells, label_of=label, raced=races(cells, known))
+    raced = arrange(results, planned=cells, raced=races(cells, known))
     assert not raced.missing
     assert {one.id for one in raced.left_out} == {one.id for one in cells} - set(known)
     (answer,) = raced.verdicts
@@ -120,33 +120,20 @@ def test_a_report_of_a_race_says_so_and_calls_nothing_missing() -> None:
     assert "by a race: " in verdict.statement()
     assert raced.verdict_records()[0]["raced"]
     cut = {one: known[one] for one in list(known)[: len(known) // 2]}
-    running = arrange_results(
-        results=[one for one in results if one.cell.id in cut], planned=cells, label_of=label, raced=races(cells, cut)
-    )
+    running = arrange([one for one in results if one.cell.id in cut], planned=cells, raced=races(cells, cut))
     assert "undecided, by a race that is not over: " in running.verdicts[0].verdicts[0].statement()
-    plain = arrange_results(results=results, planned=cells, label_of=label)
+    plain = arrange(results, planned=cells)
     assert len(plain.missing) == len(raced.left_out)
     assert not plain.verdicts[0].verdicts[0].comparison.raced
 
 
 def test_domains_that_race_have_no_verdict_on_all_of_them_together() -> None:
-    cells = planned() + [
-        cell(method, dataset, k, seed, domain="aerial")
-        for method in GOOD
-        for dataset in DATASETS
-        for k in (1, 4)
-        for seed in (1, 2)
-    ]
-    cells = list(dict.fromkeys(cells))
+    cells = [replace(one, domain=domain) for domain in ("general", "aerial") for one in planned()]
     known = accuracies(cells)
     results = [result(one, known[one.id]) for one in cells]
-    with_race = arrange_results(results=results, planned=cells, label_of=label, raced=races(cells, known))
-    assert [answer.domain for answer in with_race.verdicts] == ["general", "aerial"]
-    assert [answer.domain for answer in arrange_results(results=results, planned=cells, label_of=label).verdicts] == [
-        "general",
-        "aerial",
-        "",
-    ]
+    for raced, domains in ((races(cells, known), ["general", "aerial"]), ((), ["general", "aerial", ""])):
+        arranged = arrange(results, planned=cells, raced=raced)
+        assert [answer.domain for answer in arranged.verdicts] == domains
 
 
 def test_a_line_says_how_a_race_stands() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.coverage import losses
 from orchestrator.analysis import CostKind
 from orchestrator.analysis.best_set import best_set
 from orchestrator.analysis.comparison import RULE, Comparison, MethodScore, Pair
@@ -87,14 +88,9 @@ def test_the_loss_is_the_largest_end_of_the_intervals_between_the_others_and_the
 
 def test_the_bound_on_the_loss_holds_in_95_percent_of_draws() -> None:
     """Six methods half a point apart, the worst of them the cheapest."""
-    rng, held, draws = np.random.default_rng(0), 0, 200
-    costs = {f"m{i}": Cost(operations=2.0**-i) for i in range(6)}
-    for _ in range(draws):
-        scores = rng.normal(60 - 0.5 * np.arange(6)[:, None], math.sqrt(2), (6, 8))
-        table = {f"m{i}": {(f"d{d}", 0): float(scores[i, d]) for d in range(8)} for i in range(6)}
-        verdict = Verdict(4, best_set(table), costs)
-        held += 0.5 * int((verdict.recommended or "")[1:]) <= (verdict.loss or 0.0)
-    assert held / draws >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / draws)
+    draws = 200
+    _, _, held = losses(np.random.default_rng(0), draws, [2.5, 2.0, 1.5, 1.0, 0.5, 0.0], datasets=8)
+    assert held >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / draws)
 
 
 def test_a_cheap_method_far_behind_is_not_recommended_because_data_are_few() -> None:

@@ -11,26 +11,17 @@ from orchestrator.analysis.comparable import comparable_rows
 from orchestrator.analysis.metrics import METRICS
 from orchestrator.analysis.rows import Row, row_list
 from orchestrator.analysis.scores import Score
-from orchestrator.analysis.verdict import VerdictSeries, verdicts_of
+from orchestrator.analysis.verdict import verdicts_of
 from orchestrator.report import arrange_results
 from orchestrator.tracks.base_to_new import BASE_TO_NEW
 from tests.helpers.small_results import DATASETS, arrange, base_to_new_result, cell, grid, label, result
-
-
-def rows_of_grid(accuracies: dict[str, float], **changes: object) -> tuple[VerdictSeries, ...]:
-    results = grid(accuracies, **changes)  # type: ignore[arg-type]
-    return arrange(results).verdicts
 
 
 def test_there_is_one_answer_for_each_domain_and_one_for_all_together() -> None:
     accuracies = {"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0}
     results = grid(accuracies, domain="general") + grid(accuracies, domain="aerial")
     answers = arrange(results).verdicts
-    assert [(answer.domain, [v.k for v in answer.verdicts]) for answer in answers] == [
-        ("general", [1, 4]),
-        ("aerial", [1, 4]),
-        ("", [1, 4]),
-    ]
+    assert [(a.domain, [v.k for v in a.verdicts]) for a in answers] == [(d, [1, 4]) for d in ("general", "aerial", "")]
     # The domains have the same names of datasets, and each of them counts.
     assert [answer.verdicts[0].comparison.n for answer in answers] == [8, 8, 16]
     assert {v.comparison.best_set for answer in answers for v in answer.verdicts} == {("BOLT",)}
@@ -70,14 +61,14 @@ def test_errors_of_base_and_new_classes_are_averaged_arithmetically() -> None:
 
 
 def test_a_method_without_a_seed_is_compared_at_every_k() -> None:
-    (answer,) = rows_of_grid({"bolt": 60.0, "zero_shot": 0.0})
+    (answer,) = arrange(grid({"bolt": 60.0, "zero_shot": 0.0})).verdicts
     for verdict in answer.verdicts:
         scores = {score.method: score for score in verdict.comparison.methods}
         assert (scores["Zero-shot"].n, scores["Zero-shot"].seeds, scores["BOLT"].seeds) == (8, 0, 2)
 
 
 def test_the_best_set_is_recommended_and_its_cheapest_named() -> None:
-    (answer,) = rows_of_grid({"bolt": 60.0, "linear_probe": 55.0})
+    (answer,) = arrange(grid({"bolt": 60.0, "linear_probe": 55.0})).verdicts
     assert [verdict.recommended for verdict in answer.verdicts] == ["BOLT", "BOLT"]
     assert "BOLT" in answer.recommendation()
     assert "Linear probe" not in answer.recommendation()
@@ -137,9 +128,7 @@ def test_protocols_that_change_another_one_take_no_part() -> None:
 
 
 @pytest.mark.parametrize("elsewhere", [{"domain": "aerial"}, {"track": "tta"}, {"backbone": "large"}])
-def test_a_changed_protocol_without_its_base_stands_for_itself(
-    elsewhere: dict[str, str],
-) -> None:
+def test_a_changed_protocol_without_its_base_stands_for_itself(elsewhere: dict[str, str]) -> None:
     """For example, one domain was published under other switches."""
     changed = replace(ROW, protocol="published+activation=as_trained", **elsewhere)  # type: ignore[arg-type]
     base = replace(ROW, protocol="published")
@@ -155,10 +144,8 @@ def test_groups_and_verdicts_of_a_changed_protocol_stand_where_its_base_is_not()
         for one in grid(accuracies, ks=(4,), domain=domain)
     ]
     arranged = arrange(results)
-    assert {(answer.protocol, answer.domain) for answer in arranged.verdicts} == {
-        ("published", "general"),
-        (changed.name, "aerial"),
-    }
+    places = {(answer.protocol, answer.domain) for answer in arranged.verdicts}
+    assert places == {("published", "general"), (changed.name, "aerial")}
     assert len(arranged.main_groups) == 2
 
 

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 from bolt.methods import METHODS
 from orchestrator.catalog import load_catalog
 from orchestrator.cli.app import app
-from orchestrator.report import arrange_results
 from orchestrator.report.paper.field import (
     AVERAGES,
     FieldNumber,
@@ -21,7 +20,7 @@ from orchestrator.report.paper.field import (
 )
 from orchestrator.report.tables.table import Table
 from orchestrator.store.results import Result
-from tests.helpers.small_results import base_to_new_result, cell, label, result
+from tests.helpers.small_results import arrange, base_to_new_result, cell, result
 
 
 def found(**fields: object) -> list[FieldNumber]:
@@ -109,7 +108,7 @@ def test_the_best_sets_that_the_literature_supports() -> None:
 
 
 def beside(results: list[Result]) -> dict[str, Table]:
-    grid = arrange_results(results=results, label_of=label, names_of=lambda backbone, dataset: ("ViT-B/16", None))
+    grid = arrange(results, names_of=lambda backbone, dataset: ("ViT-B/16", None))
     return {table.title: table for table in tables_beside_measured(grid)}
 
 
@@ -137,12 +136,12 @@ def test_the_h_of_measured_averages_is_taken_of_the_averages() -> None:
         for i, name in enumerate(names)
     ]
     tables = beside(results)
-    (base, new, h) = (
-        lines(tables[f"Base to new classes, ViT-B/16: {metric}"], "GDA") for metric in ("base", "new", "H")
+    base, new, h = (
+        lines(tables[f"Base to new classes, ViT-B/16: {metric}"], "GDA")["measured here"]
+        for metric in ("base", "new", "H")
     )
-    assert (base["measured here"][-1], new["measured here"][-1]) == (75.0, 70.0)
-    assert h["measured here"][-1] == pytest.approx(2 * 75 * 70 / 145)
-    assert h["measured here"][0] == pytest.approx(2 * 70 * 80 / 150)
+    assert (base[-1], new[-1]) == (75.0, 70.0)
+    assert (h[-1], h[0]) == (pytest.approx(2 * 75 * 70 / 145), pytest.approx(2 * 70 * 80 / 150))
 
 
 def test_an_incomplete_average_and_a_grid_of_other_datasets_have_no_numbers() -> None:

@@ -119,11 +119,7 @@ def test_variants_of_a_method_stand_in_the_order_of_the_grid() -> None:
     )
     (table,) = variants_tables(named, named.groups[0])
     assert table.header == ("variant", "top k", "k = 1", "k = 4")
-    assert [(row[0].text, row[1].text) for row in table.rows] == [
-        ("BOLT, rank 12", "12"),
-        ("BOLT, rank 3", "3"),
-        ("BOLT, rank 24", "24"),
-    ]
+    assert [(row[0].text, row[1].text) for row in table.rows] == [(f"BOLT, rank {r}", str(r)) for r in (12, 3, 24)]
     assert [row[3].plain for row in table.rows] == [f"{50.5 + r:.2f} ± 0.71 (+{0.5 + r:.2f})" for r in (12, 3, 24)]
     assert [row[3].highlight for row in table.rows] == ["second", "", "best"]
     plain = arrange(grid({"bolt": 60.0, "linear_probe": 55.0}))
