@@ -1,4 +1,4 @@
-"""Run the command line in a process of its own, as users do."""
+"""Run the command line: in a process of its own, as users do, or in this one."""
 
 import json
 import signal
@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from typer.testing import CliRunner
 
 from tests.helpers.image_folders import write_image_folders
 from tests.helpers.waiting import TIMEOUT, wait_for
@@ -63,6 +65,15 @@ def run(command: list[str], timeout: float = TIMEOUT) -> subprocess.CompletedPro
 def orchestrator(*words: str, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
     """Run the command line with these arguments to its end, in a process that has done the slow imports."""
     return run_forked(words, timeout=timeout)
+
+
+def invoke(*words: object) -> str:
+    """Run the command line in this process; return what it printed. Raises what it raises, unless it succeeds."""
+    from orchestrator.cli.app import app
+
+    ended = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
+    assert ended.exit_code == 0, ended.output
+    return ended.output
 
 
 def signal_when(

@@ -168,9 +168,8 @@ def svhn(entry: DatasetEntry, root: Path) -> Counts:
     root.mkdir(parents=True)
     stored = np.stack([picture(label, 32) for label in labels], axis=-1)
     for split in ("train", "test"):
-        savemat(
-            root / f"{split}_32x32.mat", {"X": stored, "y": np.array([[label or 10] for label in labels], np.uint8)}
-        )
+        numbers = np.array([[label or 10] for label in labels], np.uint8)
+        savemat(root / f"{split}_32x32.mat", {"X": stored, "y": numbers})
     return {"train": 20, "test": 20}
 
 
@@ -379,34 +378,15 @@ def imagenet_v2(entry: DatasetEntry, root: Path) -> Counts:
 
 
 WRITERS: dict[str, Callable[[DatasetEntry, Path], Counts]] = {
-    "dtd": dtd,
-    "gtsrb": gtsrb,
-    "mnist": mnist,
-    "svhn": svhn,
-    "stl10": stl10,
-    "oxford_pets": oxford_pets,
-    "flowers102": flowers102,
-    "cifar100": cifar,
-    "cifar10": cifar,
-    "food101": food101,
-    "fashionmnist": mnist,
-    "kmnist": mnist,
-    "fer2013": fer2013,
-    "rendered_sst2": rendered_sst2,
-    "emnist": emnist,
-    "emnist_balanced": emnist,
-    "fgvc_aircraft": fgvc_aircraft,
-    "cub200": cub200,
-    "country211": country211,
-    "mlrsnet": mlrsnet,
-    "rsi_cb128": rsi_cb128,
-    "rsscn7": rsscn7,
-    "imagenet": imagenet,
-    "imagenet_a": wnid_folders("imagenet-a", ".jpg", step=5),
-    "imagenet_r": wnid_folders("imagenet-r", ".jpg", step=5),
+    **{writer.__name__: writer for writer in (
+        dtd, gtsrb, mnist, svhn, stl10, oxford_pets, flowers102, food101, fer2013, rendered_sst2, emnist, fgvc_aircraft,
+        cub200, country211, mlrsnet, rsi_cb128, rsscn7, imagenet, imagenet_v2,
+    )},
+    "cifar100": cifar, "cifar10": cifar, "fashionmnist": mnist, "kmnist": mnist, "emnist_balanced": emnist,
+    "imagenet_a": wnid_folders("imagenet-a", ".jpg", step=5), "imagenet_r": wnid_folders("imagenet-r", ".jpg", step=5),
     "imagenet_sketch": wnid_folders("sketch", ".JPEG", step=1),
-    "imagenet_v2": imagenet_v2,
-}
+}  # fmt: skip
+"""Writers by the names of the datasets; most have the name of their dataset."""
 
 
 def write(entry: DatasetEntry, root: Path) -> Counts:

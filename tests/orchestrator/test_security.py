@@ -27,13 +27,13 @@ from orchestrator.catalog import load_catalog
 from orchestrator.catalog.yaml_files import parse_yaml
 from orchestrator.datasets.images import read_images
 from orchestrator.grid import load_grid
-from orchestrator.report import arrange_results, write_report
 from orchestrator.store.results import Failure
 from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.ui import ui_command, ui_environment
 from orchestrator.util.errors import UserError
 from tests.helpers import cells as samples
 from tests.helpers.listening import LOOPBACK, listening
+from tests.helpers.small_results import write
 from tests.helpers.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,14 +127,14 @@ def test_an_array_of_an_artifact_that_is_a_pickle_is_not_run(tmp_path: Path) -> 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_weights_of_a_backbone_that_are_a_pickle_are_not_run(tmp_path: Path) -> None:
     ran, file = tmp_path / "ran", tmp_path / "weights.pt"
-    torch.save({"visual.proj": Payload(ran)}, file)
     tiny = load_catalog().backbones["tiny-clip"]
+    entry = tiny.model_copy(update={"weights": tiny.weights.model_copy(update={"file": str(file)})})
+    torch.save({"visual.proj": Payload(ran)}, file)
     with pytest.raises(UserError, match="pickled Python objects"):
-        load_backbone(tiny.model_copy(update={"weights": tiny.weights.model_copy(update={"file": str(file)})}), "cpu")
-    assert not ran.exists()
+        load_backbone(entry, "cpu")
     file.write_bytes(pickle.dumps(Payload(ran)))
     with pytest.raises(UserError, match=r"pickled Python objects|torch.save did not write"):
-        load_backbone(tiny.model_copy(update={"weights": tiny.weights.model_copy(update={"file": str(file)})}), "cpu")
+        load_backbone(entry, "cpu")
     assert not ran.exists()
 
 
@@ -202,17 +202,10 @@ def test_hostile_names_stay_text_in_the_report(tmp_path: Path) -> None:
     results = [samples.result(cell, accuracy=62.5) for cell in cells]
     results = [replace(result, details={HOSTILE: HOSTILE}) for result in results]
     failed = samples.cell(9)
-    arranged = arrange_results(
-        name=HOSTILE,
-        title=HOSTILE,
-        description=HOSTILE,
-        results=results,
-        failures=[Failure(failed.id, HOSTILE, HOSTILE, HOSTILE, 1, "2026-01-01T00:00:00+00:00")],
-        planned=[*cells, failed],
-        label_of=lambda cell: f"{cell.method.name} {HOSTILE}",
-        names_of=lambda backbone, dataset: (HOSTILE, HOSTILE),
-    )
-    page = write_report(arranged, tmp_path).read_text()
+    said = {"name": HOSTILE, "title": HOSTILE, "description": HOSTILE, "planned": [*cells, failed]}
+    failure = Failure(failed.id, HOSTILE, HOSTILE, HOSTILE, 1, "2026-01-01T00:00:00+00:00")
+    names = {"label_of": lambda cell: f"{cell.method.name} {HOSTILE}", "names_of": lambda *_: (HOSTILE, HOSTILE)}
+    page = write(tmp_path, results, failures=[failure], **said, **names).read_text()
     assert "alert(1)" in page
     alerts = Alerts()
     alerts.feed(page)
@@ -235,16 +228,7 @@ def test_a_label_that_a_spreadsheet_would_run_or_a_terminal_would_obey_is_refuse
 
 def test_every_cell_of_a_reports_csv_is_a_number_or_no_formula(tmp_path: Path) -> None:
     cells = [samples.cell(seed) for seed in (1, 2)]
-    arranged = arrange_results(
-        name="g",
-        title="t",
-        description="",
-        results=[samples.result(cell, accuracy=50.0 + cell.seed) for cell in cells],
-        failures=(),
-        planned=cells,
-        label_of=lambda cell: cell.method.name,
-    )
-    write_report(arranged, tmp_path)
+    write(tmp_path, [samples.result(cell, accuracy=50.0 + cell.seed) for cell in cells])
     for path in (tmp_path / "rows.csv", *tmp_path.glob("tables/*.csv")):
         with path.open(newline="") as stream:
             for word in (word for row in csv.reader(stream) for word in row if word[:1] in tuple("=+-@")):

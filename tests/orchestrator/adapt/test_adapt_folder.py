@@ -4,11 +4,9 @@ import errno
 import io
 import itertools
 import os
-import re
 import shutil
 import threading
 import time
-from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from huggingface_hub import ModelCard
 from PIL import Image
 from rich.console import Console
 from safetensors.torch import save_file
-from typer.testing import CliRunner
 
 import bolt
 from bolt.clip.image_files import Reading
@@ -32,14 +29,14 @@ from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.artifacts.spec import ArtifactCache, clear_artifact_caches
 from orchestrator.catalog import load_catalog
 from orchestrator.cli.adapt import split_methods
-from orchestrator.cli.app import app
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions
 from orchestrator.models.model_card import CARD
 from orchestrator.store import Builder
 from orchestrator.util.errors import UserError
 from orchestrator.util.locks import file_lock
-from tests.helpers.photographs import break_file, photograph, write_photographs
+from tests.helpers.command import invoke
+from tests.helpers.photographs import photograph, write_photographs
 
 METHODS = ("linear_probe(epochs=2, search='fixed')", "gda(views=1)", "zero_shot")
 
@@ -291,104 +288,6 @@ def test_classes_that_share_a_vector_are_named(tmp_path: Path) -> None:
     assert "airplane = bird" in before  # so that a person can stop, and give other words
 
 
-def test_what_cannot_work_is_refused_before_any_work(tmp_path: Path) -> None:
-    write_photographs(tmp_path / "ware", 2)
-    with pytest.raises(UserError, match="did you mean 'zero_shot'"):
-        adapt(tmp_path, ("zeroshot",))
-    with pytest.raises(UserError, match="--sources"):
-        adapt(tmp_path, ("bolt",))
-    with pytest.raises(UserError, match=r"--as: maple learns tokens"):
-        adapt(tmp_path, ("zero_shot", "maple"), form="huggingface")
-    with pytest.raises(UserError, match="no folder"):
-        adapt(tmp_path, folder=tmp_path / "nothing")
-    (tmp_path / "model").mkdir()
-    with pytest.raises(UserError, match="there already"):
-        adapt(tmp_path)
-    break_file(tmp_path / "ware" / "red_mug" / "000.jpg")
-    with pytest.raises(UserError, match="--exclude-broken"):
-        adapt(tmp_path, model=tmp_path / "other")
-    assert not (tmp_path / "runs" / "held_out").exists()
-
-
-def _one_class(place: Path) -> None:
-    for name in ("BlueBottle", "03-green-plate"):
-        shutil.rmtree(place / "ware" / name)
-
-
-def _a_file(place: Path) -> None:
-    shutil.rmtree(place / "ware")
-    (place / "ware").write_text("no folder")
-
-
-def _datasets(place: Path) -> None:
-    (place / "ware").rename(place / "train")
-    (place / "ware" / "shop").mkdir(parents=True)
-    (place / "train").rename(place / "ware" / "shop" / "train")
-    (place / "ware" / "other" / "test" / "a").mkdir(parents=True)
-
-
-def _bytes_for_a_name(place: Path) -> None:
-    os.rename(bytes(place / "ware" / "red_mug"), bytes(place / "ware") + b"/\xff\xfe")
-
-
-def _broken_link(place: Path) -> None:
-    (place / "ware" / "red_mug" / "x.jpg").symlink_to("x.jpg")
-
-
-def _bomb(place: Path) -> None:
-    (place / "ware" / "red_mug" / "x.ppm").write_bytes(b"P6\n60000 60000\n255\n")
-
-
-@pytest.mark.parametrize(
-    ("spoil", "changes", "named"),
-    [
-        (_one_class, {}, "only one class"),
-        (_a_file, {}, "no folder of images"),
-        (_datasets, {}, "folder of datasets"),
-        (_bytes_for_a_name, {}, "not UTF-8"),
-        (_broken_link, {}, "x.jpg: OSError"),
-        (_bomb, {}, "x.ppm: DecompressionBomb"),
-        (None, {"model": "ware/model"}, "-o: "),
-        (None, {"model": "file/model"}, "-o: "),
-        (None, {"model": "taken"}, "-o: "),
-        (None, {"store_url": "ware/red_mug/runs"}, "--store: "),
-        (None, {"store_url": "file"}, "--store: "),
-        (None, {"data_root": "nowhere"}, "--data-root: "),
-        (None, {"sources": "nowhere"}, "aerial"),
-        (None, {"sources": "empty", "methods": ("bolt_pooled",)}, "no checkpoint"),
-        (None, {"sources": "glyphs"}, "none of the methods reads source models"),
-        (None, {"images": DatasetOptions(templates=("no place",))}, "--template: "),
-        (None, {"methods": ("zero_shot", "zero_shot")}, "twice"),
-        (None, {"methods": ("zero_shot(",)}, "--methods: "),
-        (
-            None,
-            {"methods": ("linear_probe(learning_rate=0.01)",)},
-            "--methods: linear_probe.learning_rate has no effect",
-        ),
-    ],
-)
-def test_wrong_folders_and_options_are_named(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    spoil: Callable[[Path], None] | None,
-    changes: dict[str, object],
-    named: str,
-) -> None:
-    write_photographs(tmp_path / "ware", 2)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file").write_text("no folder")
-    (tmp_path / "taken.html").mkdir()
-    if spoil is not None:
-        spoil(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    given: dict[str, object] = {"methods": ("zero_shot",), **changes}
-    given |= {key: tmp_path / str(changes[key]) for key in ("model", "store_url", "data_root") if key in changes}
-    with pytest.raises(UserError, match=re.escape(named)) as refused:
-        adapt(tmp_path, **given)  # type: ignore[arg-type]
-    assert "runs/adapt" not in str(refused.value), "the user's folder is named, not the links to it"
-    assert not (tmp_path / "model").exists()
-
-
 @pytest.mark.slow
 def test_links_in_a_circle_and_names_in_any_script_are_no_obstacle(tmp_path: Path) -> None:
     write_photographs(tmp_path / "ware", 2)
@@ -442,9 +341,8 @@ def test_checkpoints_of_a_folder_are_the_sources(tmp_path: Path) -> None:
             tuned = {key: t + 0.01 * torch.randn(t.shape, generator=generator) for key, t in tiny.items()}
             save_file(tuned, tmp_path / folder / f"{name}.safetensors")
         clear_artifact_caches()  # a process has one catalog
-        done = adapt(
-            tmp_path, ("bolt_pooled", "zero_shot"), sources=str(tmp_path / folder), model=tmp_path / f"model-{folder}"
-        )
+        sources, model = str(tmp_path / folder), tmp_path / f"model-{folder}"
+        done = adapt(tmp_path, ("bolt_pooled", "zero_shot"), sources=sources, model=model)
         assert all(trial.is_measured for trial in done.trials)
         assert [source.dataset for source in done.trials[0].cell.sources] == list(names)
 
@@ -456,8 +354,7 @@ def test_the_sources_of_a_domain_are_fine_tuned_first(tmp_path: Path, monkeypatc
     write_photographs(tmp_path / "ware", 2)
     for number, name in enumerate(("cups", "tools")):
         write_photographs(tmp_path / name, 5, 10 * number)
-        words = ["data", "add", str(tmp_path / name), "--domain", "shop", "--catalog", "catalog.yaml"]
-        CliRunner().invoke(app, words, catch_exceptions=False)
+        invoke("data", "add", tmp_path / name, "--domain", "shop", "--catalog", "catalog.yaml")
     done = adapt(tmp_path, ("bolt_pooled",), sources="shop", data_root=tmp_path)
     assert done.chosen.is_measured
     assert [source.dataset for source in done.chosen.cell.sources] == ["cups", "tools"]

@@ -14,6 +14,7 @@ from rich.console import Console
 from safetensors.torch import save_file
 from timm.models import register_model
 from timm.models.vision_transformer import VisionTransformer
+from torch.nn import Module
 from typer.testing import CliRunner
 
 import bolt
@@ -28,6 +29,7 @@ from orchestrator.catalog.text_sizes import download_bytes
 from orchestrator.cli.app import app
 from orchestrator.models.backbone_entry import backbone_entry, meta_tower
 from orchestrator.util.errors import UserError
+from tests.helpers.command import invoke
 from tests.helpers.image_folders import write_image_folders
 
 CONFIG = {
@@ -95,9 +97,8 @@ def resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "small.json").write_text(json.dumps(CONFIG))
     torch.manual_seed(0)
     save_file(dict(open_clip.CLIP(**CONFIG).state_dict()), folder / "small.safetensors")
-    words = ["backbones", "add", str(folder / "small.json"), "--file", str(folder / "small.safetensors")]
-    ended = CliRunner().invoke(app, [*words, "--name", "resnet", "--gelu", "--catalog", str(folder / "mine.yaml")])
-    assert ended.exit_code == 0, ended.output
+    words = ("--name", "resnet", "--gelu", "--catalog", folder / "mine.yaml")
+    invoke("backbones", "add", folder / "small.json", "--file", folder / "small.safetensors", *words)
     return folder
 
 
@@ -123,10 +124,26 @@ def test_a_resnets_activation_is_that_of_its_text_side(resnet: Path) -> None:
 def add(folder: Path, *words: str) -> BackboneEntry:
     """Add a folder's model to a catalog by the command; returns its entry."""
     catalog = folder.parent / "catalog.yaml"
-    words = ("backbones", "add", str(folder), "--name", "theirs", "--catalog", str(catalog), *words)
-    ended = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert ended.exit_code == 0, ended.output
+    invoke("backbones", "add", folder, "--name", "theirs", "--catalog", catalog, *words)
     return load_catalog([catalog]).backbone("theirs")
+
+
+def randomised(model: Any) -> Any:
+    """Return a model of transformers with all its parameters moved, also those that begin as zeros and ones."""
+    for parameter in model.eval().parameters():
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    return model
+
+
+def assert_features_of_transformers(entry: BackboneEntry, model: Any, of_images: Module, of_words: Module) -> None:
+    backbone, texts = load_backbone(entry, "cpu"), ["a cat", "a very small dog"]
+    pixels = torch.randint(256, (4, 3, 32, 32), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
+    with torch.no_grad():
+        images = of_images(model.vision_model(pixel_values=backbone.normalise(pixels)).pooler_output)
+        words = of_words(model.text_model(input_ids=backbone.tokenize(texts)).pooler_output)
+    torch.testing.assert_close(backbone.encode_images(pixels), images, rtol=0, atol=1e-5)
+    torch.testing.assert_close(backbone.encode_prompts(texts), words, rtol=0, atol=1e-5)
+    assert backbone.logit_scale == pytest.approx(model.logit_scale.exp().item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("activation", ["gelu", "quick_gelu"])
@@ -138,39 +155,22 @@ def test_a_folder_of_transformers_is_a_backbone(activation: str, tmp_path: Path)
     text = {**towers, "max_position_embeddings": 16, "eos_token_id": 49407, "bos_token_id": 49406}
     vision = {**towers, "image_size": 32, "patch_size": 8}
     torch.manual_seed(0)
-    model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=24)).eval()
-    for parameter in model.parameters():
-        parameter.data += 0.05 * torch.randn_like(parameter)
+    model = randomised(CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=24)))
     model.save_pretrained(tmp_path / "theirs")
     squash = {"size": {"height": 32, "width": 32}, "do_center_crop": False}
     CLIPImageProcessor(**squash, image_mean=[0.5] * 3, image_std=[0.25] * 3).save_pretrained(tmp_path / "theirs")
     entry = add(tmp_path / "theirs")
     assert (entry.resize, entry.mean, entry.std) == ("squash", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
     assert entry.quick_gelu == (activation == "quick_gelu")
-    backbone = load_backbone(entry, "cpu")
-    pixels = torch.randint(256, (4, 3, 32, 32), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
-    with torch.no_grad():
-        images = model.vision_model(pixel_values=backbone.normalise(pixels)).pooler_output
-        words = model.text_model(input_ids=backbone.tokenize(["a cat", "a very small dog"])).pooler_output
-        theirs = model.visual_projection(images), model.text_projection(words)
-    ours = backbone.encode_images(pixels), backbone.encode_prompts(["a cat", "a very small dog"])
-    for found, expected in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-    assert backbone.logit_scale == pytest.approx(model.logit_scale.exp().item(), rel=1e-6)
+    assert_features_of_transformers(entry, model, model.visual_projection, model.text_projection)
 
 
 @register_model  # type: ignore[untyped-decorator]
 def vit_test_patch8_siglip_32(pretrained: bool = False, *, global_pool: str, **_: Any) -> VisionTransformer:
     """A SigLIP tower of timm, small enough for a test."""
     sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2, "mlp_ratio": 2}
-    return VisionTransformer(
-        class_token=False,
-        act_layer="gelu_tanh",
-        norm_layer="layernorm",
-        num_classes=0,
-        global_pool=global_pool,
-        **sizes,
-    )
+    kinds = {"class_token": False, "act_layer": "gelu_tanh", "norm_layer": "layernorm", "num_classes": 0}
+    return VisionTransformer(global_pool=global_pool, **kinds, **sizes)
 
 
 def test_a_folder_of_a_siglip_of_transformers_is_a_backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,9 +180,7 @@ def test_a_folder_of_a_siglip_of_transformers_is_a_backbone(tmp_path: Path, monk
     text = {**layers, "vocab_size": 49408, "max_position_embeddings": 16, "projection_size": 32}
     vision = {**layers, "image_size": 32, "patch_size": 8}
     torch.manual_seed(0)
-    model = SiglipModel(SiglipConfig(text_config=text, vision_config=vision)).eval()
-    for parameter in model.parameters():
-        parameter.data += 0.05 * torch.randn_like(parameter)
+    model = randomised(SiglipModel(SiglipConfig(text_config=text, vision_config=vision)))
     model.save_pretrained(tmp_path / "theirs")
     SiglipImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path / "theirs")
     with pytest.raises(UserError, match="no SigLIP with images of 32, patches of 8"):
@@ -200,14 +198,7 @@ def test_a_folder_of_a_siglip_of_transformers_is_a_backbone(tmp_path: Path, monk
     entry = add(tmp_path / "theirs")
     monkeypatch.undo()
     assert (entry.resize, entry.mean, entry.timm, entry.quick_gelu) == ("squash", (0.5, 0.5, 0.5), True, False)
-    backbone = load_backbone(entry, "cpu")
-    pixels = torch.randint(256, (4, 3, 32, 32), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
-    with torch.no_grad():
-        images = model.vision_model(pixel_values=backbone.normalise(pixels)).pooler_output
-        words = model.text_model(input_ids=backbone.tokenize(["a cat", "a very small dog"])).pooler_output
-    torch.testing.assert_close(backbone.encode_images(pixels), images, rtol=0, atol=1e-5)
-    torch.testing.assert_close(backbone.encode_prompts(["a cat", "a very small dog"]), words, rtol=0, atol=1e-5)
-    assert backbone.logit_scale == pytest.approx(model.logit_scale.exp().item(), rel=1e-6)
+    assert_features_of_transformers(entry, model, torch.nn.Identity(), torch.nn.Identity())
 
 
 def test_a_folder_of_open_clip_is_a_backbone(tmp_path: Path, resnet: Path) -> None:
@@ -218,10 +209,8 @@ def test_a_folder_of_open_clip_is_a_backbone(tmp_path: Path, resnet: Path) -> No
     (theirs / "open_clip_model.safetensors").write_bytes((resnet / "small.safetensors").read_bytes())
     entry = add(theirs)
     assert (entry.interpolation, entry.has_matrices) == ("bilinear", False)
-    assert (
-        load_backbone(entry, "cpu").digest
-        == load_backbone(load_catalog([resnet / "mine.yaml"]).backbone("resnet"), "cpu").digest
-    )
+    shipped = load_catalog([resnet / "mine.yaml"]).backbone("resnet")
+    assert load_backbone(entry, "cpu").digest == load_backbone(shipped, "cpu").digest
 
 
 @pytest.mark.parametrize(
@@ -244,35 +233,31 @@ def test_a_folder_that_is_no_clip_is_refused(files: dict[str, object], complaint
 @pytest.mark.parametrize("method", ["bolt", "lora", "full_finetune", "bolt_pooled"])
 def test_methods_that_need_named_matrices_are_refused_before_any_work(resnet: Path, method: str) -> None:
     with pytest.raises(UserError, match=r"(?s)needs the weight matrices.*tip_adapter"):
-        CliRunner().invoke(app, ["grid", *grid(resnet, "zero_shot", method)], catch_exceptions=False)
+        invoke("grid", *grid(resnet, "zero_shot", method))
     assert not (resnet / "store").exists()
-    chosen = [*grid(resnet, "zero_shot", method), "--only", "method=zero_shot"]
-    planned = CliRunner().invoke(app, ["plan", *chosen], catch_exceptions=False).output
+    planned = invoke("plan", *grid(resnet, "zero_shot", method), "--only", "method=zero_shot")
     assert "1 cell" in planned
     assert "features only" in planned
 
 
 def test_it_has_no_sources(resnet: Path) -> None:
-    words = ["sources", "adopt", str(resnet / "small.safetensors"), "--dataset", "glyph-inks", "--backbone", "resnet"]
+    words = ("--dataset", "glyph-inks", "--backbone", "resnet", "--catalog", resnet / "mine.yaml")
     with pytest.raises(UserError, match="features only"):
-        CliRunner().invoke(app, [*words, "--catalog", str(resnet / "mine.yaml")], catch_exceptions=False)
+        invoke("sources", "adopt", resnet / "small.safetensors", *words)
 
 
 @pytest.mark.e2e
 def test_a_backbone_of_features_goes_through_grid_export_and_adapt(resnet: Path, tmp_path: Path) -> None:
     methods = ("zero_shot", "tip_adapter", "linear_probe", "coop", "auto")
-    ended = CliRunner().invoke(app, ["grid", *grid(resnet, *methods), "--local"], catch_exceptions=False)
-    assert "5 cells finished" in ended.output
-    store = ["--store", str(resnet / "store"), "--catalog", str(resnet / "mine.yaml")]
-    words = ["export", "fewshot.resnet.glyph-inks.k1.tip_adapter", *store, "-o"]
-    exported = CliRunner().invoke(app, [*words, str(tmp_path / "model")], catch_exceptions=False)
-    assert "equal bit for bit" in exported.output
+    assert "5 cells finished" in invoke("grid", *grid(resnet, *methods), "--local")
+    store = ("--store", resnet / "store", "--catalog", resnet / "mine.yaml")
+    words = ("export", "fewshot.resnet.glyph-inks.k1.tip_adapter", *store, "-o")
+    assert "equal bit for bit" in invoke(*words, tmp_path / "model")
     with pytest.raises(UserError, match="adapter"):
-        CliRunner().invoke(app, [*words, str(tmp_path / "merged"), "--as", "state_dict"], catch_exceptions=False)
+        invoke(*words, tmp_path / "merged", "--as", "state_dict")
     write_image_folders(tmp_path)
     folder = tmp_path / "images" / "shades"
-    words = ["adapt", str(folder), "--backbone", "resnet", "--output", str(tmp_path / "mine")]
-    CliRunner().invoke(app, [*words, *store], catch_exceptions=False)
+    invoke("adapt", folder, "--backbone", "resnet", "--output", tmp_path / "mine", *store)
     backbone = bolt.load_backbone(resnet / "small.json", resnet / "small.safetensors", quick_gelu=False)
     assert bolt.load_model(tmp_path / "mine", backbone).predict([next(folder.rglob("*.png"))])
 
@@ -347,9 +332,8 @@ def timm_catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     torch.manual_seed(0)
     model = open_clip.CustomTextCLIP(16, vision, CONFIG["text_cfg"])
     save_file(dict(model.state_dict()), folder / "small.safetensors")
-    words = ["backbones", "add", str(folder / "small.json"), "--file", str(folder / "small.safetensors")]
-    ended = CliRunner().invoke(app, [*words, "--name", "resnet", "--gelu", "--catalog", str(folder / "mine.yaml")])
-    assert ended.exit_code == 0, ended.output
+    words = ("--name", "resnet", "--gelu", "--catalog", folder / "mine.yaml")
+    invoke("backbones", "add", folder / "small.json", "--file", folder / "small.safetensors", *words)
     return folder
 
 
@@ -357,7 +341,7 @@ def test_a_tower_of_timm_says_so(timm_catalog: Path) -> None:
     entry = load_catalog([timm_catalog / "mine.yaml"]).backbone("resnet")
     assert (entry.timm, entry.layers, entry.patch) == (True, 2, 8)
     with pytest.raises(UserError, match=r"(?s)prolip needs.*timm's.*lora"):
-        CliRunner().invoke(app, ["grid", *grid(timm_catalog, "prolip")], catch_exceptions=False)
+        invoke("grid", *grid(timm_catalog, "prolip"))
 
 
 @pytest.mark.e2e
@@ -366,10 +350,9 @@ def test_a_tower_of_timm_is_trained_in_a_grid_exported_and_a_source(timm_catalog
     backbone = load_backbone(entry, "cpu")
     tuned = {name: 1.01 * tensor for name, tensor in backbone.tower.state_dict_open_clip().items()}
     save_file({f"visual.{name}": tensor for name, tensor in tuned.items()}, tmp_path / "tuned.safetensors")
-    words = ["sources", "adopt", str(tmp_path / "tuned.safetensors"), "--dataset", "glyph-kinds"]
-    catalog = ["--catalog", str(timm_catalog / "mine.yaml")]
-    ended = CliRunner().invoke(app, [*words, "--backbone", "resnet", *catalog], catch_exceptions=False)
-    assert ended.exit_code == 0, ended.output
+    catalog = ("--catalog", timm_catalog / "mine.yaml")
+    words = ("--dataset", "glyph-kinds", "--backbone", "resnet", *catalog)
+    invoke("sources", "adopt", tmp_path / "tuned.safetensors", *words)
     one = {"epochs": 1, "batch_size": 16}
     block = {
         "track": "fewshot", "backbones": ["resnet"], "datasets": ["glyph-inks"], "shots": [1], "seeds": [1],
@@ -378,10 +361,7 @@ def test_a_tower_of_timm_is_trained_in_a_grid_exported_and_a_source(timm_catalog
         "sources": {"rule": "leave_one_out", "datasets": ["glyph-kinds", "glyph-inks"]},
     }  # fmt: skip
     (timm_catalog / "grid.yaml").write_text(yaml.safe_dump({"title": "x", "protocol": "strict", "blocks": [block]}))
-    store = ["--store", str(timm_catalog / "store"), *catalog]
-    words = ["grid", str(timm_catalog / "grid.yaml"), *store, "--local"]
-    ended = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert "13 cells finished" in ended.output
-    words = ["export", "fewshot.resnet.glyph-inks.k1.lora", *store, "--as", "state_dict", "-o", str(tmp_path / "model")]
-    ended = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert "equal bit for bit" in ended.output
+    store = ("--store", timm_catalog / "store", *catalog)
+    assert "13 cells finished" in invoke("grid", timm_catalog / "grid.yaml", *store, "--local")
+    export = ("export", "fewshot.resnet.glyph-inks.k1.lora", *store, "--as", "state_dict", "-o", tmp_path / "model")
+    assert "equal bit for bit" in invoke(*export)

@@ -11,7 +11,6 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
-from typer.testing import CliRunner
 
 import bolt
 from bolt.clip.huggingface import config_from_shape
@@ -19,13 +18,9 @@ from bolt.clip.whole_clip import model_name
 from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.catalog import BackboneEntry, load_catalog
 from orchestrator.catalog.location import grids_folder
-from orchestrator.cli.app import app
-from orchestrator.models.backbone_entry import (
-    backbone_entry,
-    gflops_per_image,
-    meta_tower,
-)
+from orchestrator.models.backbone_entry import backbone_entry, gflops_per_image, meta_tower
 from orchestrator.util.errors import UserError
+from tests.helpers.command import invoke
 
 CONFIG, WEIGHTS = (grids_folder() / "backbones" / name for name in ("tiny-clip.json", "tiny-clip.safetensors"))
 TINY: dict[str, Any] = {"architecture": str(CONFIG), "file": WEIGHTS, "name": "mine"}
@@ -42,21 +37,13 @@ def test_sizes_and_cost_are_those_of_the_shipped_entries(key: str) -> None:
     shape = tower.shape
     assert sum(tensor.numel() for tensor in tower.parameters()) == entry.parameters
     assert gflops_per_image(tower) == pytest.approx(entry.gflops_per_image, rel=2e-3)
-    assert (shape.image_size, shape.embed_dim, shape.width, shape.layers, shape.patch_size) == (
-        entry.image_size,
-        entry.embed_dim,
-        entry.width,
-        entry.layers,
-        entry.patch,
-    )
+    sizes = (shape.image_size, shape.embed_dim, shape.width, shape.layers, shape.patch_size)
+    assert sizes == (entry.image_size, entry.embed_dim, entry.width, entry.layers, entry.patch)
 
 
-def test_other_patches_and_resolutions() -> None:
+def test_patch_resolution_and_the_activation_of_a_tag_are_open_clips() -> None:
     entry = backbone_entry("ViT-L-14-336", "openai")
     assert (entry.name, entry.image_size, entry.patch, entry.quick_gelu) == ("vit-l-14-336-openai", 336, 14, True)
-
-
-def test_the_activation_of_a_tag_is_open_clips() -> None:
     assert backbone_entry("ViT-B-32", "metaclip_400m").quick_gelu
     assert not backbone_entry("ViT-B-32", "laion2b_s34b_b79k").quick_gelu
     quick = backbone_entry("ViT-B-32-quickgelu", "openai")
@@ -84,17 +71,17 @@ def test_what_cannot_be_a_backbone_is_refused(complaint: str, tmp_path: Path, mo
 
 def test_a_file_becomes_a_backbone(tmp_path: Path) -> None:
     """By the command; the entry loads, and is the shipped one under another name."""
-    words = ["backbones", "add", str(CONFIG), "--file", str(WEIGHTS), "--name", "mine", "--gelu"]
-    catalog = str(tmp_path / "mine.yaml")
-    assert CliRunner().invoke(app, [*words, "--catalog", catalog], catch_exceptions=False).exit_code == 0
+    catalog = tmp_path / "mine.yaml"
+    words = ("backbones", "add", CONFIG, "--file", WEIGHTS, "--name", "mine", "--gelu", "--catalog", catalog)
+    invoke(*words)
     found, shipped = load_catalog([catalog]).backbone("mine"), load_catalog().backbone("tiny-clip")
     same = ("image_size", "embed_dim", "width", "layers", "patch", "parameters", "quick_gelu")
     assert all(getattr(found, name) == getattr(shipped, name) for name in same)
-    listed = CliRunner().invoke(app, ["backbones", "list", "--catalog", catalog])
-    row = next(line for line in listed.output.splitlines() if line.startswith("mine "))
+    listed = invoke("backbones", "list", "--catalog", catalog)
+    row = next(line for line in listed.splitlines() if line.startswith("mine "))
     assert row.split()[3:6] == ["gelu", "32", "8"]
     with pytest.raises(UserError, match="already has a backbone mine"):
-        CliRunner().invoke(app, [*words, "--catalog", catalog], catch_exceptions=False)
+        invoke(*words)
 
 
 def _beside(folder: Path, name: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -111,20 +98,13 @@ def test_a_configuration_beside_a_file_says_the_activation(tmp_path: Path) -> No
     assert (backbone_entry(**theirs).quick_gelu, backbone_entry(**ours).quick_gelu) == (False, True)
     with pytest.raises(UserError, match=r"open_clip_config\.json says .* quick_gelu"):
         backbone_entry(**ours, quick_gelu=False)
-
-
-def test_a_configuration_of_another_program_says_nothing(tmp_path: Path) -> None:
-    """The settings of a training were read as a CLIP's, whose default is QuickGELU."""
+    # The settings of a training were read as a CLIP's, whose default is QuickGELU.
     beside = _beside(tmp_path / "run", "config.json", {"lr": 1e-5, "epochs": 3})
     with pytest.raises(UserError, match=r"activation .* is not known"):
         backbone_entry(**beside)
     assert not backbone_entry(**beside, quick_gelu=False).quick_gelu
-
-
-def test_a_configuration_beside_a_file_with_other_heads_is_refused(tmp_path: Path) -> None:
-    shape = meta_tower(json.loads(CONFIG.read_text()), "tiny").shape
-    beside = _beside(tmp_path / "theirs", "config.json", config_from_shape(replace(shape, heads=2)))
-    with pytest.raises(UserError, match=r"image tower: .*theirs/config\.json states 2, and .*tiny.*\.json 4"):
+    beside = _beside(tmp_path / "heads", "config.json", config_from_shape(replace(shape, heads=2)))
+    with pytest.raises(UserError, match=r"image tower: .*heads/config\.json states 2, and .*tiny.*\.json 4"):
         backbone_entry(**beside)
 
 
@@ -198,13 +178,9 @@ def test_the_preprocessing_in_the_file_of_transformers_5_is_read(tmp_path: Path)
 
 
 WRONG: list[dict[str, Any]] = [
-    {"interpolation": "random"},
-    {"resize_mode": "stretch"},
-    {"mean": [0.5]},
-    {"mean": [123.7, 116.3, 103.5]},
-    {"std": [0.0, 0.0, 0.0]},
-    {"fill_color": 127, "resize_mode": "longest"},
-]
+    {"interpolation": "random"}, {"resize_mode": "stretch"}, {"mean": [0.5]}, {"mean": [123.7, 116.3, 103.5]},
+    {"std": [0.0, 0.0, 0.0]}, {"fill_color": 127, "resize_mode": "longest"},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -295,33 +271,33 @@ def _changed(key: str, **changes: Any) -> dict[str, Any]:
     return {**fields, **changes}
 
 
-def test_openais_weights_under_plain_gelu_are_refused_while_planning(tmp_path: Path) -> None:
-    entry = _changed("vit-b-32", quick_gelu=False)
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"backbones": {"wrong": entry}}))
-    with pytest.raises(UserError, match=r"(?s)backbones\.wrong.*write quick_gelu: true"):
+@pytest.mark.parametrize(
+    ("key", "wrong", "complaint"),
+    [
+        ("vit-b-32", {"quick_gelu": False}, r"(?s)backbones\.wrong.*write quick_gelu: true"),  # OpenAI's weights
+        ("tiny-clip", {"mean": [123.7, 116.3, 103.5]}, r"backbones\.wrong\.mean"),  # for pixels to 255
+        ("tiny-clip", {"std": [58.4, 57.1, 57.4]}, r"backbones\.wrong\.std"),
+        ("tiny-clip", {"std": [0.0] * 3}, r"backbones\.wrong\.std"),
+    ],
+)
+def test_a_wrong_entry_is_refused_while_planning(
+    key: str, wrong: dict[str, object], complaint: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"backbones": {"wrong": _changed(key, **wrong)}}))
+    with pytest.raises(UserError, match=complaint):
         load_catalog([tmp_path / "mine.yaml"])
 
 
-@pytest.mark.parametrize("wrong", [{"mean": [123.7, 116.3, 103.5]}, {"std": [58.4, 57.1, 57.4]}, {"std": [0.0] * 3}])
-def test_normalisation_for_pixels_to_255_is_refused(wrong: dict[str, list[float]], tmp_path: Path) -> None:
-    entry = _changed("tiny-clip", **wrong)
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"backbones": {"wrong": entry}}))
-    with pytest.raises(UserError, match=rf"backbones\.wrong\.{next(iter(wrong))}"):
-        load_catalog([tmp_path / "mine.yaml"])
-
-
-def test_other_known_weights_are_held_against_open_clips_table_when_loaded() -> None:
-    entry = BackboneEntry(
-        name="wrong", **_changed("vit-b-32", weights={"pretrained": "laion2b_s34b_b79k"}, quick_gelu=True)
-    )
-    with pytest.raises(UserError, match=r"(?s)lists quick_gelu false.*write quick_gelu: false"):
-        load_backbone(entry, "cpu")
-
-
-def test_sizes_other_than_the_models_are_refused() -> None:
-    entry = load_catalog().backbone("tiny-clip").model_copy(update={"image_size": 64})
-    with pytest.raises(UserError, match="has image_size 32, its catalog entry says 64"):
-        load_backbone(entry, "cpu")
+def test_a_wrong_entry_is_refused_when_loaded() -> None:
+    """The table of open_clip knows the activation of its other weights, and the model itself its sizes."""
+    changed = _changed("vit-b-32", weights={"pretrained": "laion2b_s34b_b79k"}, quick_gelu=True)
+    sizes = load_catalog().backbone("tiny-clip").model_copy(update={"image_size": 64})
+    for entry, complaint in (
+        (BackboneEntry(name="wrong", **changed), r"(?s)lists quick_gelu false.*write quick_gelu: false"),
+        (sizes, "has image_size 32, its catalog entry says 64"),
+    ):
+        with pytest.raises(UserError, match=complaint):
+            load_backbone(entry, "cpu")
 
 
 def test_a_text_side_of_other_weights_is_not_loaded_again(tmp_path: Path) -> None:

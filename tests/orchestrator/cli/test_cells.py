@@ -50,12 +50,8 @@ def test_every_cell_is_listed_with_its_state(grid: Grid, listed: Listed, tmp_pat
     finished, failed, *rest = found
     assert finished["accuracy"] == Store(tmp_path).read_result(grid.cells[0].id).accuracies[0]
     assert finished["error"] is None
-    assert (failed["error"], failed["attempts"], failed["log"], failed["accuracy"]) == (
-        "ValueError: no",
-        2,
-        "x.log",
-        None,
-    )
+    said = [failed[name] for name in ("error", "attempts", "log", "accuracy")]
+    assert said == ["ValueError: no", 2, "x.log", None]
     assert {one["seconds"] for one in rest} == {None}
 
 
@@ -90,7 +86,7 @@ def test_a_name_in_brackets_is_printed_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "brackets.yaml"
     path.write_text(yaml.safe_dump({"title": "Brackets", "blocks": [{**block, "methods": methods}]}))
     for name in ("cells", "plan"):
-        said = CliRunner().invoke(app, [name, str(path), "--store", str(tmp_path)], catch_exceptions=False).stdout
+        said = command.invoke(name, path, "--store", tmp_path)
         assert all(label in said for label in ("linear_probe[epochs=2]", "linear_probe[epochs=3]", "a [/b] :x:"))
 
 

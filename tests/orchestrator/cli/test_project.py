@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from orchestrator.cli.app import app
 from orchestrator.cli.project import read_project
 from orchestrator.util.errors import UserError
 from tests.conftest import GiveDatabase
+from tests.helpers.command import invoke as run
 from tests.helpers.grid_run import tracked_runs
 from tests.helpers.photographs import break_file, write_photographs
 
@@ -25,13 +24,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for first, name in enumerate(("ware", "tools")):
         write_photographs(tmp_path / "pictures" / name, 6, 10 * first)
     return tmp_path
-
-
-def run(*words: str) -> str:
-    """Run a command, which must succeed, and return its output."""
-    done = CliRunner().invoke(app, list(words))
-    assert done.exit_code == 0, (done.output, done.exception)
-    return done.output
 
 
 @pytest.mark.slow
@@ -80,20 +72,15 @@ def test_a_dataset_in_another_folder_is_printed_with_its_data_root(folder: Path)
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("catalogue: mine.yaml", "catalogue"),
-        ("store: 3", "store"),
-        ("data_root: [a]", "data_root"),
-        ("- catalog.yaml", "bolt.yaml"),
-        ("store: ''", "store"),
-        ("catalog: {a: b}", "catalog"),
+        ("catalogue: mine.yaml", "catalogue"), ("store: 3", "store"), ("data_root: [a]", "data_root"),
+        ("- catalog.yaml", "bolt.yaml"), ("store: ''", "store"), ("catalog: {a: b}", "catalog"),
         ("catalog: [", "bolt.yaml"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_project_file_is_named(folder: Path, text: str, named: str) -> None:
     (folder / "bolt.yaml").write_text(text + "\n")
-    done = CliRunner().invoke(app, ["data", "list"])
-    assert isinstance(done.exception, UserError)
-    assert named in str(done.exception)
+    with pytest.raises(UserError, match=named):
+        run("data", "list")
 
 
 def test_doctor_makes_no_folder(folder: Path) -> None:
@@ -106,25 +93,23 @@ def test_a_grid_that_is_refused_leaves_no_folder(folder: Path) -> None:
     break_file(folder / "pictures" / "ware" / "red_mug" / "001.jpg")
     (folder / "mine").mkdir()
     for store in ("not-yet", "mine"):
-        words = ["grid", "ware.yaml", "--set", "shots=1", "--local", "--store", store]
-        assert isinstance(CliRunner().invoke(app, words).exception, UserError)
+        with pytest.raises(UserError):
+            run("grid", "ware.yaml", "--set", "shots=1", "--local", "--store", store)
     assert not (folder / "not-yet").exists()
     assert list((folder / "mine").iterdir()) == []
 
 
 def test_values_that_a_filter_takes_are_listed_in_their_order(folder: Path) -> None:
-    done = CliRunner().invoke(app, ["plan", "own", "--only", "k=5"])
-    assert "0, 1, 4, 16" in str(done.exception)
+    with pytest.raises(UserError, match="0, 1, 4, 16"):
+        run("plan", "own", "--only", "k=5")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["", "s3:/bucket/runs", "gs:bucket", "pictures/ware", "pictures/ware/runs"])
 def test_a_store_that_is_no_place_for_results_is_refused(folder: Path, store: str) -> None:
     run("data", "add", "pictures/ware")
-    words = ["plan", "ware.yaml", "--set", "shots=1", "--store", store]
-    done = CliRunner().invoke(app, words)
-    assert isinstance(done.exception, UserError)
-    assert "--store" in str(done.exception)
+    with pytest.raises(UserError, match="--store"):
+        run("plan", "ware.yaml", "--set", "shots=1", "--store", store)
     assert not (folder / "s3:").exists()
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,10 @@ blocks:
 """
 
 
+Towers = dict[str, Tensor]
+"""The tensors of a tower by name."""
+
+
 @pytest.fixture(scope="module")
 def grid_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("grid") / "adoption.yaml"
@@ -91,7 +95,7 @@ def tuned(artifacts: BuiltArtifacts, grid_file: Path, tmp_path_factory: pytest.T
 
 
 @pytest.fixture(scope="module")
-def towers(tuned: Built) -> dict[str, dict[str, Tensor]]:
+def towers(tuned: Built) -> dict[str, Towers]:
     """Every fine-tuned source's tensors, by dataset."""
     store = Store(tuned.settings.store_url)
     plan = make_plan(tuned.grid, tuned.catalog, store)
@@ -103,25 +107,25 @@ def towers(tuned: Built) -> dict[str, dict[str, Tensor]]:
     }
 
 
-def as_tower(tower: dict[str, Tensor], path: Path) -> Path:
+def as_tower(tower: Towers, path: Path) -> Path:
     save_file(tower, path.with_suffix(".safetensors"))
     return path.with_suffix(".safetensors")
 
 
-def as_clip(tower: dict[str, Tensor], path: Path) -> Path:
+def as_clip(tower: Towers, path: Path) -> Path:
     whole = load_file(grids_folder() / "backbones/tiny-clip.safetensors")
     whole |= {f"visual.{name}": tensor for name, tensor in tower.items()}
     torch.save({"state_dict": {f"module.{name}": tensor for name, tensor in whole.items()}}, path.with_suffix(".pt"))
     return path.with_suffix(".pt")
 
 
-def as_task_vector_repository(tower: dict[str, Tensor], path: Path) -> Path:
+def as_task_vector_repository(tower: Towers, path: Path) -> Path:
     state = {f"model.visual.{name}": tensor for name, tensor in tower.items()}
     torch.save(state | {"model.logit_scale": torch.tensor(4.6)}, path.with_suffix(".pt"))
     return path.with_suffix(".pt")
 
 
-def as_huggingface(tower: dict[str, Tensor], path: Path) -> Path:
+def as_huggingface(tower: Towers, path: Path) -> Path:
     path.mkdir()
     save_file(to_huggingface(tower), path / "model.safetensors")
     shape = load_backbone(load_catalog().backbone("tiny-clip"), "cpu").tower.shape
@@ -129,12 +133,7 @@ def as_huggingface(tower: dict[str, Tensor], path: Path) -> Path:
     return path
 
 
-LAYOUTS: tuple[Callable[[dict[str, Tensor], Path], Path], ...] = (
-    as_tower,
-    as_clip,
-    as_task_vector_repository,
-    as_huggingface,
-)
+LAYOUTS: tuple[Callable[[Towers, Path], Path], ...] = (as_tower, as_clip, as_task_vector_repository, as_huggingface)
 
 
 def write_catalog(path: Path, files: dict[str, Path]) -> Path:
@@ -148,7 +147,7 @@ def write_catalog(path: Path, files: dict[str, Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def adopted_files(towers: dict[str, dict[str, Tensor]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def adopted_files(towers: dict[str, Towers], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a catalog in which each source has another layout."""
     folder = tmp_path_factory.mktemp("adopted")
     files = {name: write(towers[name], folder / name) for name, write in zip(SOURCES, LAYOUTS, strict=True)}
@@ -178,12 +177,8 @@ def test_adopted_sources_give_the_cell_of_fine_tuned_ones(
 
 
 def test_a_grid_can_ignore_adopted_sources(grid_file: Path, tuned: Built, adopted_files: Path) -> None:
-    grid = load_grid(
-        grid_file,
-        load_catalog([adopted_files]),
-        set_=(f"sources={{datasets: [{', '.join(SOURCES)}], adopted: false}}",),
-    )
-    assert grid.cells == tuned.grid.cells
+    ignored = f"sources={{datasets: [{', '.join(SOURCES)}], adopted: false}}"
+    assert load_grid(grid_file, load_catalog([adopted_files]), set_=(ignored,)).cells == tuned.grid.cells
 
 
 def test_a_missing_checkpoint_is_named_before_anything_runs(grid_file: Path, tmp_path: Path) -> None:
@@ -195,7 +190,7 @@ def test_a_missing_checkpoint_is_named_before_anything_runs(grid_file: Path, tmp
         check_inputs(plan)
 
 
-def test_a_changed_checkpoint_is_refused(grid_file: Path, towers: dict[str, dict[str, Tensor]], tmp_path: Path) -> None:
+def test_a_changed_checkpoint_is_refused(grid_file: Path, towers: dict[str, Towers], tmp_path: Path) -> None:
     file = as_tower(towers[SOURCES[0]], tmp_path / "first")
     mine = write_catalog(tmp_path / "mine.yaml", {SOURCES[0]: file})
     save_file(towers[SOURCES[1]], file)
@@ -265,7 +260,7 @@ def test_the_names_of_a_public_family_are_right_or_refused(name: str) -> None:
     assert guess_dataset(Path(f"clip-vit-base-patch32_{name}"), names) == [FAMILY[name]] * (FAMILY[name] is not None)
 
 
-def test_adopted_files_are_added_and_verified(towers: dict[str, dict[str, Tensor]], tmp_path: Path) -> None:
+def test_adopted_files_are_added_and_verified(towers: dict[str, Towers], tmp_path: Path) -> None:
     """Adopts several files with ``--copy``, and guesses the datasets. The catalog file keeps its comments."""
     mine = tmp_path / "home" / "mine.yaml"
     mine.parent.mkdir()
@@ -291,13 +286,17 @@ def test_adopted_files_are_added_and_verified(towers: dict[str, dict[str, Tensor
     assert verify_checkpoints(settings, "tiny-clip", say=found.append)
     assert len(found) == 3
     assert all("test images right" in line for line in found)
+    assert shown(load_catalog([mine]), Store(settings.store_url)).count(" adopted ") == 3
+
+
+def shown(catalog: Catalog, store: Store) -> str:
     listed = Console(width=200, record=True, file=io.StringIO())
-    listed.print(source_table(load_catalog([mine]), Store(settings.store_url), "tiny-clip"))
-    assert listed.export_text().count(" adopted ") == 3
+    listed.print(source_table(catalog, store, "tiny-clip"))
+    return listed.export_text()
 
 
 @pytest.mark.parametrize("copy", [True, False], ids=["copied", "where it is"])
-def test_a_checkpoint_in_parts_is_adopted(copy: bool, towers: dict[str, dict[str, Tensor]], tmp_path: Path) -> None:
+def test_a_checkpoint_in_parts_is_adopted(copy: bool, towers: dict[str, Towers], tmp_path: Path) -> None:
     """The checksum covers every part, so a changed second part changes the identity."""
     folder, tower = tmp_path / "glyph-inks", towers["glyph-inks"]
     folder.mkdir()
@@ -319,9 +318,7 @@ def test_a_checkpoint_in_parts_is_adopted(copy: bool, towers: dict[str, dict[str
 
 
 def test_fine_tuned_sources_are_listed_with_their_accuracy(tuned: Built) -> None:
-    listed = Console(width=200, record=True, file=io.StringIO())
-    listed.print(source_table(tuned.catalog, Store(tuned.settings.store_url), "tiny-clip"))
-    text = listed.export_text()
+    text = shown(tuned.catalog, Store(tuned.settings.store_url))
     assert text.count("fine-tuned  ") == len(SOURCES)
     assert "1 epochs of 32" in text
 
@@ -332,7 +329,6 @@ def _with_config(folder: Path, **changes: object) -> Path:
     return folder
 
 
-Towers = dict[str, Tensor]
 REFUSED: dict[str, tuple[Callable[[Towers, Towers, Path], Path], str]] = {
     "a difference": (
         lambda tower, frozen, path: as_tower({n: tower[n] - frozen[n] for n in tower}, path), "a task vector"
@@ -372,23 +368,13 @@ def test_an_unsuitable_checkpoint_is_not_added(case: str, towers: dict[str, Towe
     assert not (tmp_path / "mine.yaml").exists()
 
 
-def test_two_files_cannot_adopt_a_source(
-    adopted_files: Path, towers: dict[str, dict[str, Tensor]], tmp_path: Path
-) -> None:
+def test_two_files_cannot_adopt_a_source(adopted_files: Path, towers: dict[str, Towers], tmp_path: Path) -> None:
     file, mine = as_tower(towers[SOURCES[0]], tmp_path / SOURCES[0]), tmp_path / "mine.yaml"
     with pytest.raises(UserError, match="has a checkpoint of"):
         adopt_checkpoints([str(file)], "tiny-clip", None, [adopted_files, mine], say=lambda line: None)
 
 
 COMMIT = "1234567890abcdef1234567890abcdef12345678"
-
-
-@pytest.fixture(scope="module")
-def hub(towers: dict[str, dict[str, Tensor]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = as_huggingface(towers["glyph-inks"], tmp_path_factory.mktemp("hub") / "repository")
-    files = {path.name: path.read_bytes() for path in folder.iterdir()} | {"training.log": b"long"}
-    with serve(error_code="RepoNotFound", **hub_answers("models", ADOPTED, COMMIT, files)) as server:
-        yield server.url
 
 
 ADOPTING = """
@@ -409,46 +395,29 @@ print(json.dumps(ends))
 """
 
 
-@dataclass(frozen=True)
-class Adoptions:
-    """Commands that adopt from a hub, and the folder of the catalog file that they write.
-
-    Attributes:
-        ends: address -> exit code and output.
-    """
-
-    folder: Path
-    ends: dict[str, tuple[int, str]]
-
-
-@pytest.fixture(scope="module")
-def adoptions(hub: str, tmp_path_factory: pytest.TempPathFactory) -> Adoptions:
-    """All in one process, and not this one: huggingface_hub reads its settings when it is imported."""
-    folder = tmp_path_factory.mktemp("adoptions")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    where = {"HF_ENDPOINT": hub, "HF_HOME": str(folder / "cache"), "HF_HUB_DISABLE_XET": "1"}
-    options = ["--backbone", "tiny-clip", "--catalog", str(folder / "mine.yaml"), "--dataset", "glyph-inks"]
-    command = [sys.executable, "-c", ADOPTING, json.dumps([MISSING, NO_NAME, ADOPTED]), *options]
-    done = subprocess.run(command, env=kept | where, capture_output=True, text=True, timeout=TIMEOUT)
-    assert done.returncode == 0, done.stderr
-    return Adoptions(folder, json.loads(done.stdout))
-
-
 @pytest.mark.e2e
-def test_a_repository_is_adopted_at_one_commit(adoptions: Adoptions) -> None:
-    """Only the weights and the configuration are fetched. The catalog file records the commit."""
-    code, said = adoptions.ends[ADOPTED]
+def test_a_repository_is_adopted_at_one_commit(towers: dict[str, Towers], tmp_path: Path) -> None:
+    """Only the weights and the configuration are fetched. The catalog file records the commit.
+
+    All in one process, and not this one: huggingface_hub reads its settings when it is imported.
+    """
+    folder = as_huggingface(towers["glyph-inks"], tmp_path / "repository")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()} | {"training.log": b"long"}
+    options = ["--backbone", "tiny-clip", "--catalog", str(tmp_path / "mine.yaml"), "--dataset", "glyph-inks"]
+    command = [sys.executable, "-c", ADOPTING, json.dumps([MISSING, NO_NAME, ADOPTED]), *options]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    with serve(error_code="RepoNotFound", **hub_answers("models", ADOPTED, COMMIT, files)) as server:
+        where = {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_DISABLE_XET": "1"}
+        done = subprocess.run(command, env=kept | where, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 0, done.stderr
+    ends: dict[str, tuple[int, str]] = json.loads(done.stdout)
+    for address in (MISSING, NO_NAME):
+        code, said = ends[address]
+        assert (code, "Traceback" in said) == (2, False)
+        assert f"hf:{address}: there is no such repository" in said
+    code, said = ends[ADOPTED]
     assert code == 0, said
-    entry = load_catalog([adoptions.folder / "mine.yaml"]).checkpoints["tiny-clip", "glyph-inks"]
+    entry = load_catalog([tmp_path / "mine.yaml"]).checkpoints["tiny-clip", "glyph-inks"]
     assert entry.note == f"hf:{ADOPTED}@{COMMIT}"
     fetched = sorted(file.name for file in entry.path.parent.iterdir() if file.is_file())
     assert fetched == ["config.json", "model.safetensors"]
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("address", [MISSING, NO_NAME], ids=["unknown", "no name"])
-def test_a_missing_repository_or_revision_is_reported(address: str, adoptions: Adoptions) -> None:
-    code, said = adoptions.ends[address]
-    assert code == 2
-    assert f"hf:{address}: there is no such repository" in said
-    assert "Traceback" not in said

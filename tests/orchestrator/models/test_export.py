@@ -15,7 +15,6 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from typer.testing import CliRunner
 
 import bolt
 from bolt.clip.input_size import InputSize
@@ -26,8 +25,6 @@ from orchestrator.artifacts.images import Images
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import KEPT_BYTES, adapter_to_keep, measure
 from orchestrator.cells.trial import run_and_record
-from orchestrator.cli.app import app
-from orchestrator.core.cell import Cell
 from orchestrator.models.export import example_image, restore_model, save_model
 from orchestrator.store import Store
 from orchestrator.store.results import Result
@@ -36,6 +33,7 @@ from orchestrator.tracking.model_registry import register_model
 from orchestrator.tracking.runs import Labels
 from orchestrator.tracking.tracker import Tracker
 from orchestrator.util.errors import UserError
+from tests.helpers.command import invoke
 from tests.helpers.waiting import TIMEOUT
 from tests.orchestrator.conftest import World
 
@@ -52,17 +50,11 @@ def finished(world: World, method: str, track: str = "fewshot") -> Result:
     return store.read_result(cell.id)
 
 
-def stored(world: World, cell: Cell) -> list[str]:
-    folder = Path(world.settings.store_url, "adapters", cell.id)
-    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-
-
 @pytest.mark.parametrize("method", KEPT + AGAIN)
 def test_only_small_adapters_are_stored_with_the_result(method: str, world: World) -> None:
-    cell = finished(world, method).cell
-    assert stored(world, cell) == (["adapter.safetensors", "bolt.json"] if method in KEPT else [])
-    kept = Path(world.settings.store_url, "adapters", cell.id)
-    assert all(path.stat().st_size <= KEPT_BYTES for path in kept.glob("*"))
+    files = sorted(Path(world.settings.store_url, "adapters", finished(world, method).cell.id).glob("*"))
+    assert [path.name for path in files] == (["adapter.safetensors", "bolt.json"] if method in KEPT else [])
+    assert all(path.stat().st_size <= KEPT_BYTES for path in files)
 
 
 def test_the_adapter_is_stored_before_the_result(world: World, tmp_path: Path) -> None:
@@ -187,15 +179,10 @@ def test_transformers_reads_an_exported_tower(world: World, tmp_path: Path) -> N
     assert float((ours - theirs).abs().max()) <= 1e-5 * float(ours.abs().max())
 
 
-def command(world: World, *words: str) -> str:
-    arguments = ["export", *words, "--store", world.settings.store_url, "--device", "cpu"]
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False, standalone_mode=False)
-    return done.output
-
-
 def test_the_output_of_the_command(world: World, tmp_path: Path) -> None:
     result = finished(world, "bolt")
-    said = command(world, result.cell.id[:-4], "--with-basis", "-o", str(tmp_path / "model"))
+    store = ("--store", world.settings.store_url, "--device", "cpu")
+    said = invoke("export", result.cell.id[:-4], "--with-basis", "-o", tmp_path / "model", *store)
     assert result.cell.id in said
     assert "stored adapter" in said
     assert f"accuracy: {result.accuracies[0]:.2f} %" in said
@@ -204,7 +191,7 @@ def test_the_output_of_the_command(world: World, tmp_path: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"classifier", "coefficients", "probe", "u", "v"}
     load_model(tmp_path / "model", world.loaded.backbone(result.cell.backbone))
     with pytest.raises(UserError, match="is there already"):
-        command(world, result.cell.id, "-o", str(tmp_path / "model"))
+        invoke("export", result.cell.id, "-o", tmp_path / "model", *store)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +207,7 @@ def test_errors_of_the_command(words: list[str], message: str, world: World) -> 
     for method in ("bolt", "zero_shot", "maple"):
         finished(world, method)
     with pytest.raises(UserError, match=message):
-        command(world, *words)
+        invoke("export", *words, "--store", world.settings.store_url, "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -245,10 +232,8 @@ def test_the_run_of_a_cell_has_its_adapter(world: World, tracked: tuple[Tracking
     listed = [file.path for file in client.list_artifacts(runs[result.cell.id], "adapter")]
     assert sorted(listed) == ["adapter/adapter.safetensors", "adapter/bolt.json"]
     place = Path(client.download_artifacts(runs[result.cell.id], "adapter"))
-    backbone = world.loaded.backbone(result.cell.backbone)
-    assert (
-        load_model(place, backbone, CellInputs(result.cell, world.loaded).sources).about.notes["cell"] == result.cell.id
-    )
+    backbone, sources = world.loaded.backbone(result.cell.backbone), CellInputs(result.cell, world.loaded).sources
+    assert load_model(place, backbone, sources).about.notes["cell"] == result.cell.id
     assert client.list_artifacts(runs[world.pick("lora").id]) == []
 
 
@@ -322,11 +307,10 @@ def test_an_untracked_cell_cannot_be_registered(tracked: tuple[TrackingLocation,
 def test_an_adapter_loads_with_the_exported_sources_under_any_name(world: World, tmp_path: Path) -> None:
     result = finished(world, "bolt")
     store = ["--store", world.settings.store_url]
-    done = CliRunner().invoke(app, ["sources", "export", str(tmp_path / "own"), "--cell", result.cell.id, *store])
-    assert done.exit_code == 0, done.output
+    invoke("sources", "export", tmp_path / "own", "--cell", result.cell.id, *store)
     own = sorted(path.stem for path in (tmp_path / "own").iterdir())
     assert own == sorted(source.dataset for source in result.cell.sources)
-    assert CliRunner().invoke(app, ["sources", "export", str(tmp_path / "all"), *store]).exit_code == 0
+    invoke("sources", "export", tmp_path / "all", *store)
     for number, path in enumerate(sorted((tmp_path / "all").iterdir(), reverse=True)):
         path.rename(path.with_name(f"{number}.safetensors"))
     loaded = world.loaded
@@ -349,16 +333,14 @@ def test_an_adapter_loads_with_the_exported_sources_under_any_name(world: World,
 )
 def test_missing_source_models_are_refused(words: list[str], named: str, world: World, tmp_path: Path) -> None:
     given = [word.format(empty=tmp_path / "empty") for word in words]
-    done = CliRunner().invoke(
-        app, ["sources", "export", str(tmp_path / "x"), "--store", world.settings.store_url, *given]
-    )
-    assert isinstance(done.exception, UserError)
-    assert named in str(done.exception)
+    with pytest.raises(UserError, match=named):
+        invoke("sources", "export", tmp_path / "x", "--store", world.settings.store_url, *given)
     assert not (tmp_path / "x").exists()
 
 
 def test_exported_files_are_not_replaced(world: World, tmp_path: Path) -> None:
     result = finished(world, "bolt")
-    words = ["sources", "export", str(tmp_path), "--cell", result.cell.id, "--store", world.settings.store_url]
-    assert CliRunner().invoke(app, words).exit_code == 0
-    assert "is there already" in str(CliRunner().invoke(app, words).exception)
+    words = ("sources", "export", tmp_path, "--cell", result.cell.id, "--store", world.settings.store_url)
+    invoke(*words)
+    with pytest.raises(UserError, match="is there already"):
+        invoke(*words)

@@ -19,13 +19,9 @@ METHODS = ("zero_shot", "linear_probe", "tip_adapter", "task_res")
 
 def _text() -> str:
     block = {
-        "track": "fewshot",
-        "backbones": ["tiny-clip"],
-        "datasets": DATASETS[:1],
-        "shots": [1, 2],
-        "seeds": [1, 2],
+        "track": "fewshot", "backbones": ["tiny-clip"], "datasets": DATASETS[:1], "shots": [1, 2], "seeds": [1, 2],
         "methods": [tiny(name) for name in METHODS],
-    }
+    }  # fmt: skip
     return yaml.safe_dump({"title": "Shared cells", "blocks": [block]})
 
 

@@ -29,6 +29,7 @@ from orchestrator.store import Store
 from orchestrator.store.files import LARGEST
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
+from tests.helpers.command import invoke
 from tests.orchestrator.sharing.conftest import Stores
 from tests.orchestrator.sharing.test_merge import changed
 
@@ -98,19 +99,15 @@ def test_any_changed_byte_is_noticed(bundle: Path, tmp_path: Path) -> None:
     content = bundle.read_bytes()
     places = {0, 10, 30, len(content) - 1, len(content) - 70, len(content) - 80, len(content) - 90}
     places |= set(np.random.default_rng(0).integers(0, len(content), 60).tolist())
+    path = tmp_path / "changed.zip"
     for place in places:
-        path = tmp_path / "changed.zip"
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         assert read_bundle(path).problems, place
 
-
-def test_a_changed_byte_of_a_file_names_the_file(bundle: Path, tmp_path: Path) -> None:
-    content = bytearray(bundle.read_bytes())
     with zipfile.ZipFile(bundle) as archive:
         entry = archive.infolist()[5]
-    content[entry.header_offset + 30 + len(entry.filename) + entry.compress_size // 2] ^= 1
-    path = tmp_path / "changed.zip"
-    path.write_bytes(content)
+    place = entry.header_offset + 30 + len(entry.filename) + entry.compress_size // 2
+    path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
     assert named(path) == {entry.filename}
 
 
@@ -125,10 +122,10 @@ def test_a_missing_and_an_added_file_are_named(bundle: Path, tmp_path: Path) -> 
     assert named(path) == {missing, "results/added.json"}
 
 
-def _edited(name: str, old: bytes, new: bytes) -> Callable[[dict[str, bytes]], None]:
+def _edited(name: str, old: str, new: str) -> Callable[[dict[str, bytes]], None]:
     def change(files: dict[str, bytes]) -> None:
-        assert old in files[name]
-        files[name] = files[name].replace(old, new, 1)
+        assert old.encode() in files[name]
+        files[name] = files[name].replace(old.encode(), new.encode(), 1)
 
     return change
 
@@ -140,30 +137,25 @@ def test_a_number_that_the_results_do_not_give_is_named_although_checksums_fit(b
         header, line = rows.splitlines()[:2]
         result_name = next(name for name in archive.namelist() if name.startswith("results/"))
         result = json.loads(archive.read(result_name))
+
+    def problems(change: Callable[[dict[str, bytes]], None]) -> dict[str, str]:
+        return dict(verify_bundle(rewritten(bundle, tmp_path / "changed.zip", change))[0].problems)
+
     accuracy = line.split(",")[header.split(",").index("accuracy")]
-    raised = rewritten(bundle, tmp_path / "rows.zip", _edited("rows.csv", accuracy.encode(), b"99.5"))
-    ((file, what),) = verify_bundle(raised)[0].problems.items()
+    ((file, what),) = problems(_edited("rows.csv", accuracy, "99.5")).items()
     assert file == "rows.csv"
     assert all(text in what for text in ("line 2", "accuracy", "99.5", accuracy))
-    mean = json.dumps(verdicts[0]["methods"][0]["mean"]).encode()
-    raised = rewritten(bundle, tmp_path / "verdict.zip", _edited("verdict.json", mean, b"99.5"))
-    ((file, what),) = verify_bundle(raised)[0].problems.items()
+    ((file, what),) = problems(_edited("verdict.json", json.dumps(verdicts[0]["methods"][0]["mean"]), "99.5")).items()
     assert file == "verdict.json"
     assert "methods[0].mean" in what
-    extra = rewritten(bundle, tmp_path / "extra.zip", lambda files: files.update({"tables/better.csv": b"a\n1\n"}))
-    assert named(extra) == {"tables/better.csv"}
-    damaged = rewritten(bundle, tmp_path / "limits.zip", lambda files: files.update({"text_limits.json": b"[1]"}))
-    assert named(damaged) == {"text_limits.json"}
-    missing = rewritten(bundle, tmp_path / "limits.zip", lambda files: files.__delitem__("text_limits.json"))
-    assert named(missing) == {"text_limits.json"}
+    for name, content in (("tables/better.csv", b"a\n1\n"), ("text_limits.json", b"[1]")):
+        assert set(problems(lambda files, new=(name, content): files.update([new]))) == {name}  # type: ignore[misc]
+    assert set(problems(lambda files: files.__delitem__("text_limits.json"))) == {"text_limits.json"}
     table = next(name for name in read_bundle(bundle).files if name.startswith("tables/") and "verdict" not in name)
-    content = read_bundle(bundle).files[table].decode()
-    number = re.findall(r"\d+\.\d+", content)[0]
-    raised = rewritten(bundle, tmp_path / "table.zip", _edited(table, number.encode(), b"99.5"))
-    assert named(raised) == {table}
-    correct = f'"correct": {result["evaluations"][0]["correct"]}'.encode()
-    raised = rewritten(bundle, tmp_path / "result.zip", _edited(result_name, correct, b'"correct": 1'))
-    assert result_name in named(raised)
+    number = re.findall(r"\d+\.\d+", read_bundle(bundle).files[table].decode())[0]
+    assert set(problems(_edited(table, number, "99.5"))) == {table}
+    correct = f'"correct": {result["evaluations"][0]["correct"]}'
+    assert result_name in problems(_edited(result_name, correct, '"correct": 1'))
 
 
 def test_replaced_predictions_and_removed_cells_are_named_although_checksums_fit(bundle: Path, tmp_path: Path) -> None:
@@ -226,20 +218,18 @@ def test_the_commands(bundle: Path, stores: Stores, whole: Store, tmp_path: Path
         return found.exit_code, found.output
 
     path = tmp_path / "b.zip"
-    code, text = run(stores.grid_file, "-o", path, "--store", whole.url)
-    assert code == 0, text
+    invoke("bundle", stores.grid_file, "-o", path, "--store", whole.url)
     assert path.is_file()
-    assert run("verify", path)[0] == 0
-    code, text = run("rerun", path, "--limit", 1, "--store", whole.url, "--device", "cpu")
-    assert code == 0, text
-    assert text.startswith("same")
+    invoke("bundle", "verify", path)
+    assert invoke("bundle", "rerun", path, "--limit", 1, "--store", whole.url, "--device", "cpu").startswith("same")
     damaged = rewritten(path, tmp_path / "c.zip", lambda files: files.update({"rows.csv": b""}))
     code, text = run("verify", damaged)
     assert code == 1
     assert "rows.csv" in text
     shutil.copy(stores.grid_file, tmp_path / "d.zip")
     assert run("verify", tmp_path / "d.zip")[0] == 1
-    assert isinstance(CliRunner().invoke(app, ["bundle", "verify", str(tmp_path / "e.zip")]).exception, UserError)
+    with pytest.raises(UserError):
+        invoke("bundle", "verify", tmp_path / "e.zip")
 
 
 def test_a_verdict_by_an_earlier_rule_is_not_compared_and_everything_else_is(bundle: Path, tmp_path: Path) -> None:
@@ -254,7 +244,7 @@ def test_a_verdict_by_an_earlier_rule_is_not_compared_and_everything_else_is(bun
     assert "verdict.json" not in computed
     assert "verdict.json" in verify_bundle(bundle)[1]
     assert named(rewritten(bundle, tmp_path / "b.zip", lambda files: earlier(files, b"x\n"))) == {"rows.csv"}
-    assert "earlier rule" in CliRunner().invoke(app, ["bundle", "verify", str(tmp_path / "earlier.zip")]).output
+    assert "earlier rule" in invoke("bundle", "verify", tmp_path / "earlier.zip")
 
 
 def test_a_bundle_of_an_earlier_version_may_lack_columns_and_tables(bundle: Path, tmp_path: Path) -> None:
@@ -287,13 +277,13 @@ def test_a_bundle_of_an_earlier_version_may_lack_columns_and_tables(bundle: Path
 
 @pytest.mark.parametrize("name", [MANIFEST, "cells.json", "text_limits.json", "verdict.json"])
 def test_deeply_nested_json_is_named_and_not_followed(bundle: Path, tmp_path: Path, name: str) -> None:
-    nested = b"[" * 200_000
+    nested, path = b"[" * 200_000, tmp_path / "nested.zip"
     if name != MANIFEST:
-        assert named(rewritten(bundle, tmp_path / "nested.zip", lambda files: files.update({name: nested}))) == {name}
+        assert named(rewritten(bundle, path, lambda files: files.update({name: nested}))) == {name}
         return
-    with zipfile.ZipFile(tmp_path / "nested.zip", "w") as archive:
+    with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(MANIFEST, nested)
-    assert MANIFEST in named(tmp_path / "nested.zip")
+    assert MANIFEST in named(path)
 
 
 def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path) -> None:

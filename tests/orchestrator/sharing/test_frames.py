@@ -32,6 +32,7 @@ from orchestrator.sharing.grid_listing import list_grid, write_listing
 from orchestrator.sharing.verify import verify_bundle
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
+from tests.helpers.command import invoke
 from tests.orchestrator.sharing.conftest import Stores
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "results.md"
@@ -83,9 +84,7 @@ def test_the_verdict_is_that_of_the_report(stores: Stores, whole: Store, tmp_pat
 
 
 def printed(*words: str) -> str:
-    """What the ``results`` command prints. Raises what it raises."""
-    done = CliRunner().invoke(app, ["results", *words], catch_exceptions=False, standalone_mode=False)
-    return done.stdout
+    return invoke("results", *words)
 
 
 def write_listing_of(stores: Stores, store: Store) -> str:
@@ -199,21 +198,16 @@ def test_a_listing_counts_until_its_origin_changes(
         write_listing(grid, loaded, catalog, settings, overrides)
         return used
 
-    assert not is_used()
-    assert is_used()
-    assert not is_used(["datasets=[pets]"])
-    assert is_used(["datasets=[pets]"])
-    assert not is_used()
+    assert [is_used(), is_used()] == [False, True]
+    assert [is_used(["datasets=[pets]"]), is_used(["datasets=[pets]"]), is_used()] == [False, True, False]
     (tmp_path / "data" / "cars" / "a" / "2.png").write_bytes(b"x")
     assert not is_used()
     included.write_text(OWN_GRID.replace("seeds: [1]", "seeds: [2]"))
     assert not is_used()
     os.utime(settings.catalog_files[0], ns=(1, 1))
-    assert not is_used()
-    assert is_used()
+    assert [is_used(), is_used()] == [False, True]
     monkeypatch.setattr(grid_listing, "outside_packages", lambda: {"my-methods": "1.1"})
-    assert not is_used()  # its methods may have other versions, and their cells other ids
-    assert is_used()
+    assert [is_used(), is_used()] == [False, True]  # its methods may have other versions, and their cells other ids
     (tmp_path / "data" / "cars.excluded.txt").write_bytes(b"\xff")
     with pytest.raises(UserError, match="list of excluded images"):
         list_grid(*own)
@@ -229,12 +223,8 @@ def test_a_grid_without_source_models_is_listed_from_the_store(own: tuple[str, R
     store = Store(tmp_path / "runs")
     with pytest.raises(UserError, match="min_gain"):
         list_grid(grid, settings)
-    loaded = load_grid(
-        grid,
-        load_catalog(settings.catalog_files),
-        data_root=settings.data_folder,
-        gain_of=lambda backbone, source: 5.0,
-    )
+    catalog = load_catalog(settings.catalog_files)
+    loaded = load_grid(grid, catalog, data_root=settings.data_folder, gain_of=lambda backbone, source: 5.0)
     for reference in loaded.sources:
         with store.building(source_address("tiny-clip", reference), {}) as built:
             built.meta.update(accuracy_fine_tuned=90.0, accuracy_zero_shot=85.0)
@@ -275,9 +265,8 @@ def test_every_command_sees_the_cells_of_the_same_set(
     assert not verify_bundle(tmp_path / "b.zip")[0].problems
     if not given:
         assert len(library.results(store.url, grid, set_=())) == len(stores.cells)
-        assert len(json.loads(CliRunner().invoke(
-            app, ["cells", grid, "--store", store.url, "--json", "--set", ""]
-        ).stdout)) == len(stores.cells)  # fmt: skip
+        every = json.loads(invoke("cells", grid, "--store", store.url, "--json", "--set", ""))
+        assert len(every) == len(stores.cells)
 
 
 def test_a_metric_is_computed_from_stored_predictions(stores: Stores, whole: Store) -> None:
@@ -292,10 +281,8 @@ def test_a_metric_is_computed_from_stored_predictions(stores: Stores, whole: Sto
     pd.testing.assert_frame_equal(same, frame, check_dtype=False)
     (answer, *_) = library.verdict(whole.url, stores.grid_file, metric="macro_f1")
     assert answer.metric == "macro_f1"
-    words = ["report", str(stores.grid_file), "--store", whole.url, "--metric", "macro_f1"]
-    done = CliRunner().invoke(app, words, catch_exceptions=False, standalone_mode=False)
     folder = Path(whole.url, "reports", f"{stores.grid_file.stem}-macro_f1")
-    assert str(folder) in done.stdout
+    assert str(folder) in invoke("report", stores.grid_file, "--store", whole.url, "--metric", "macro_f1")
     assert {record["metric"] for record in json.loads((folder / "verdict.json").read_text())} == {"macro_f1"}
 
 

@@ -50,11 +50,8 @@ def contents(store: Store, *, timed: bool = False) -> dict[str, object]:
     found: dict[str, object] = {}
     for path in sorted(Path(store.url).glob("*/**/*")):
         name = path.relative_to(store.url).as_posix()
-        if (
-            path.is_file()
-            and not path.name.startswith(".")
-            and name.split("/")[0] in ("results", "adapters", "failures")
-        ):
+        kept = name.startswith(("results/", "adapters/", "failures/")) and not path.name.startswith(".")
+        if path.is_file() and kept:
             result = name.startswith("results/") and name.endswith(".json") and not timed
             found[name] = scores(json.loads(path.read_text())) if result else path.read_bytes()
     return found
@@ -107,9 +104,8 @@ def changed(store: Store, cell_id: str, *, flips: int = 1) -> Result:
         for number, (_, size) in enumerate(result.evaluations[0].per_class)
     )
     hits = int(correct.sum())
-    scored: Evaluation = replace(
-        result.evaluations[0], accuracy=100.0 * hits / len(correct), correct=hits, per_class=per_class
-    )
+    accuracy = 100.0 * hits / len(correct)
+    scored: Evaluation = replace(result.evaluations[0], accuracy=accuracy, correct=hits, per_class=per_class)
     content = predictions_content([split])
     result = replace(result, evaluations=(scored,), predictions=predictions_file(content))
     store.write_result(result, content)
@@ -167,11 +163,10 @@ def test_failures_are_taken_over_with_their_logs(whole: Store, copy_of: CopyOf, 
     def fail(store: Store, cell_id: str, error: str) -> None:
         store.write_failure(Failure(cell_id, error, "", store.write_log(cell_id, f"log of {error}"), 1, "2026-01-01"))
 
-    fail(theirs, failed, "theirs")
-    fail(theirs, both, "theirs")
-    fail(theirs, cleared, "theirs")
-    fail(ours, both, "ours")
-    fail(ours, finished, "ours")
+    for cell_id in (failed, both, cleared):
+        fail(theirs, cell_id, "theirs")
+    for cell_id in (both, finished):
+        fail(ours, cell_id, "ours")
     ours.files.remove(f"results/{finished}.json")
     cells, failures = merge_stores(ours, theirs)
     assert failures == [failed]
