@@ -1,8 +1,8 @@
 """The tables and figures of a report: one line for each kind, which says what makes it and where it is shown.
 
 ``GROUP_TABLES`` and ``GROUP_FIGURES`` are made for every comparison group, ``REPORT_TABLES`` once for the whole report.
-To add a kind, write a function that returns a :class:`Table` or a :class:`FigureFile`, import the function here and add
-a line to one of the lists (docs/adding-a-report-table.md).
+To add a kind, write a function that returns a :class:`Table` or a :class:`FigureFile`, and add a line to one of the
+lists (docs/adding-a-report-table.md).
 """
 
 from __future__ import annotations
@@ -14,38 +14,12 @@ from typing import Any, Generic, TypeVar
 
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
-from orchestrator.report.figures.by_dataset import accuracy_by_dataset, accuracy_radar
-from orchestrator.report.figures.costs import accuracy_against_costs
-from orchestrator.report.figures.curves import (
-    accuracy_after_epochs,
-    accuracy_against_k,
-    accuracy_against_settings,
-    effects_of_variants,
-)
+from orchestrator.report.figures import by_dataset, costs, curves
 from orchestrator.report.figures.drawing import FigureFile
 from orchestrator.report.paper.field import tables_beside_measured
 from orchestrator.report.paper.paper_tables import paper_tables
-from orchestrator.report.tables.accuracy import (
-    base_to_new_table,
-    dataset_table,
-    epochs_table,
-    explorer_tables,
-    main_table,
-    published_table,
-    shift_table,
-)
-from orchestrator.report.tables.changes import effects_table, variants_tables
-from orchestrator.report.tables.efficiency import data_efficiency_table, frontier_table
+from orchestrator.report.tables import accuracy, changes, efficiency, verdict, whole_grid
 from orchestrator.report.tables.table import Table
-from orchestrator.report.tables.verdict import verdict_tables, verdict_tables_over_domains
-from orchestrator.report.tables.whole_grid import (
-    cells_without_result_table,
-    costs_tables,
-    left_out_table,
-    missing_table,
-    short_classes_table,
-    sources_table,
-)
 
 T = TypeVar("T", Table, FigureFile)
 
@@ -85,40 +59,40 @@ class Kind(Generic[T]):
 
 
 GROUP_TABLES: list[Kind[Table]] = [
-    Kind(main_table, "lead", name="main"),
-    Kind(dataset_table, "lead", each_k=True, name="datasets"),
-    Kind(shift_table, "lead", each_k=True, name="shift", replaces_main=True),
-    Kind(base_to_new_table, "lead", each_k=True, name="base_to_new"),
-    Kind(epochs_table, "lead", each_k=True, name="epochs"),
-    Kind(variants_tables, "variants", replaces_main=True),
-    Kind(verdict_tables, "verdict"),
-    Kind(frontier_table, "costs", each_k=True),
-    Kind(data_efficiency_table, "costs"),
+    Kind(accuracy.main_table, "lead", name="main"),
+    Kind(accuracy.dataset_table, "lead", each_k=True, name="datasets"),
+    Kind(accuracy.shift_table, "lead", each_k=True, name="shift", replaces_main=True),
+    Kind(accuracy.base_to_new_table, "lead", each_k=True, name="base_to_new"),
+    Kind(accuracy.epochs_table, "lead", each_k=True, name="epochs"),
+    Kind(changes.variants_tables, "variants", replaces_main=True),
+    Kind(verdict.verdict_tables, "verdict"),
+    Kind(efficiency.frontier_table, "costs", each_k=True),
+    Kind(efficiency.data_efficiency_table, "costs"),
 ]
 
 GROUP_FIGURES: list[Kind[FigureFile]] = [
-    Kind(accuracy_against_settings, "variants"),
-    Kind(effects_of_variants, "variants"),
-    Kind(accuracy_against_k, "lead"),
-    Kind(accuracy_after_epochs, "lead", each_k=True),
-    Kind(accuracy_by_dataset, "datasets", each_k=True),
-    Kind(accuracy_radar, "published", each_k=True),
-    Kind(accuracy_against_costs, "costs"),
+    Kind(curves.accuracy_against_settings, "variants"),
+    Kind(curves.effects_of_variants, "variants"),
+    Kind(curves.accuracy_against_k, "lead"),
+    Kind(curves.accuracy_after_epochs, "lead", each_k=True),
+    Kind(by_dataset.accuracy_by_dataset, "datasets", each_k=True),
+    Kind(by_dataset.accuracy_radar, "published", each_k=True),
+    Kind(costs.accuracy_against_costs, "costs"),
 ]
 
 REPORT_TABLES: list[Kind[Table]] = [
-    Kind(verdict_tables_over_domains, "files"),
-    Kind(explorer_tables, "datasets"),
-    Kind(effects_table, "switches"),
-    Kind(published_table, "published"),
+    Kind(verdict.verdict_tables_over_domains, "files"),
+    Kind(accuracy.explorer_tables, "datasets"),
+    Kind(changes.effects_table, "switches"),
+    Kind(accuracy.published_table, "published"),
     Kind(paper_tables, "paper"),
     Kind(tables_beside_measured, "paper"),
-    Kind(sources_table, "sources"),
-    Kind(costs_tables, "costs"),
-    Kind(short_classes_table, "short_classes"),
-    Kind(missing_table, "missing"),
-    Kind(left_out_table, "left_out"),
-    Kind(cells_without_result_table, "files"),
+    Kind(whole_grid.sources_table, "sources"),
+    Kind(whole_grid.costs_tables, "costs"),
+    Kind(whole_grid.short_classes_table, "short_classes"),
+    Kind(whole_grid.missing_table, "missing"),
+    Kind(whole_grid.left_out_table, "left_out"),
+    Kind(whole_grid.cells_without_result_table, "files"),
 ]
 
 
