@@ -9,20 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from orchestrator.cli.options import (
-    MOST_THREADS,
-    Bands,
-    Device,
-    ExcludeBroken,
-    FormOption,
-    Mirrorable,
-    Range,
-    StoreSettings,
-    Templates,
-    WordTable,
-    image_reading,
-    with_settings,
-)
+from orchestrator.cli import options
 from orchestrator.util.console import Console, print_line
 from orchestrator.util.errors import UserError
 
@@ -50,7 +37,7 @@ def _methods_with(setting: str) -> list[str]:
     return [name for name in WITH_SOURCES if setting in {field.name for field in fields(METHODS[name].settings_class)}]
 
 
-@with_settings
+@options.with_settings
 def adapt(
     folder: Annotated[
         Path,
@@ -68,19 +55,19 @@ def adapt(
     methods: Annotated[
         list[str] | None, typer.Option("--methods", metavar="A,B", help='candidates, as "linear_probe,lora(rank=4)"')
     ] = None,
-    form: FormOption = "state_dict",
-    template: Templates = None,
-    words: WordTable = None,
-    bands: Bands = None,
-    range_: Range = None,
-    mirrorable: Mirrorable = True,
-    exclude_broken: ExcludeBroken = False,
+    form: options.FormOption = "state_dict",
+    template: options.Templates = None,
+    words: options.WordTable = None,
+    bands: options.Bands = None,
+    range_: options.Range = None,
+    mirrorable: options.Mirrorable = True,
+    exclude_broken: options.ExcludeBroken = False,
     threads: Annotated[
-        int | None, typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads; by default all")
+        int | None, typer.Option("--threads", min=1, max=options.MOST_THREADS, help="CPU threads; by default all")
     ] = None,
-    device: Device = None,
+    device: options.Device = None,
     *,
-    settings: StoreSettings,
+    settings: options.StoreSettings,
 ) -> None:
     """Choose a method for your own images and adapt it.
 
@@ -110,7 +97,7 @@ def adapt(
             mirrorable=mirrorable,
             exclude_broken=exclude_broken,
             words=words,
-            reading=image_reading(bands, range_),
+            reading=options.image_reading(bands, range_),
         ),
         settings=replace(settings, threads=threads or usable_processors(), device=device),
     )

@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.options import (
-    Bands,
-    CatalogFiles,
-    DataRoot,
-    ExcludeBroken,
-    Mirrorable,
-    Range,
-    SetValues,
-    Templates,
-    WordTable,
-    image_reading,
-    table_console,
-)
+from orchestrator.cli import options
 from orchestrator.util.console import Console, print_line
 from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.units import human_bytes
@@ -43,9 +31,9 @@ OfGrid = Annotated[str | None, typer.Option("--grid", help="all datasets that th
 def list_datasets(
     grid: Annotated[str | None, typer.Argument(metavar="[GRID]", help="only what this grid reads")] = None,
     domain: Annotated[str | None, typer.Option("--domain", help="only this domain")] = None,
-    set_: SetValues = None,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
+    set_: options.SetValues = None,
+    data_root: options.DataRoot = None,
+    catalog: options.CatalogFiles = None,
 ) -> None:
     """List datasets with their state, their size, and how to get them."""
     from orchestrator.catalog import load_catalog
@@ -57,7 +45,7 @@ def list_datasets(
         loaded.domain(domain, "--domain")
         entries = [entry for entry in entries if entry.domain == domain]
     table, lines = datasets_view(entries, data_root, catalog or ())
-    console = table_console()
+    console = options.table_console()
     console.print(table)
     print_line(lines, console)
 
@@ -66,9 +54,9 @@ def list_datasets(
 def prepare(
     names: Names = None,
     grid: OfGrid = None,
-    set_: SetValues = None,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
+    set_: options.SetValues = None,
+    data_root: options.DataRoot = None,
+    catalog: options.CatalogFiles = None,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before fetching")] = False,
 ) -> None:
     """Fetch datasets.
@@ -89,9 +77,8 @@ def prepare(
             print_line(job.line)
         print_line(check_space(jobs, root))
         if not yes and not Console().is_terminal:
-            raise UserError(
-                "nothing was fetched: without a terminal, nobody can confirm", hint="--yes fetches without asking"
-            )
+            what = "nothing was fetched: without a terminal, nobody can confirm"
+            raise UserError(what, hint="--yes fetches without asking")
         if not yes:
             typer.confirm("fetch them, under these licences?", abort=True)
     failures = 0
@@ -122,10 +109,10 @@ def prepare(
 def verify(
     names: Names = None,
     grid: OfGrid = None,
-    set_: SetValues = None,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
-    exclude_broken: ExcludeBroken = False,
+    set_: options.SetValues = None,
+    data_root: options.DataRoot = None,
+    catalog: options.CatalogFiles = None,
+    exclude_broken: options.ExcludeBroken = False,
 ) -> None:
     """Decode and count every image of datasets.
 
@@ -148,8 +135,7 @@ def verify(
             with show_progress(f"decoding {entry.name}", console) as advance:
                 found = verify_dataset(entry, data_root, advance)
         except UserError:
-            change = changed_data(entry, data_root, file)
-            if change is None:
+            if (change := changed_data(entry, data_root, file)) is None:
                 raise
             print_line(f"{change}", console, "yellow")
             changed = True
@@ -159,14 +145,13 @@ def verify(
             path = leave_out(found, data_root)
             print_line(f"excluded: {len(found.broken)}, listed in {path}")
         else:
-            unreadable = unreadable or bool(found.broken)
+            unreadable |= bool(found.broken)
         if change := changed_data(entry, data_root, file):
             print_line(f"{change}", console, "yellow")
-        changed = changed or change is not None or bool(found.differs and not entry.is_own)
+        changed |= change is not None or bool(found.differs and not entry.is_own)
     if unreadable:
-        print_line(
-            "a grid cannot use a dataset that has broken images: repair them, or exclude them with --exclude-broken"
-        )
+        broken = "a grid cannot use a dataset that has broken images"
+        print_line(f"{broken}: repair them, or exclude them with --exclude-broken")
     if unreadable or changed:
         raise typer.Exit(1)
 
@@ -177,15 +162,15 @@ def add(
         list[Path],
         typer.Argument(metavar="PATH...", help="a folder or a table of images, tar shards, or hf:OWNER/NAME"),
     ],
-    catalog: CatalogFiles = None,
+    catalog: options.CatalogFiles = None,
     name: Annotated[str | None, typer.Option("--name", help="name of the dataset; by default the folder's")] = None,
     title: Annotated[str | None, typer.Option("--title", help="name of the dataset in tables")] = None,
     domain: Annotated[str, typer.Option("--domain", help="domain of the dataset")] = "own",
-    template: Templates = None,
-    words: WordTable = None,
-    bands: Bands = None,
-    range_: Range = None,
-    mirrorable: Mirrorable = True,
+    template: options.Templates = None,
+    words: options.WordTable = None,
+    bands: options.Bands = None,
+    range_: options.Range = None,
+    mirrorable: options.Mirrorable = True,
     licence: Annotated[str, typer.Option("--licence", help="the licence of the images")] = "own images",
     data_root: Annotated[
         Path | None, typer.Option("--data-root", envvar="BOLT_DATA", help="folder for the files of hf:OWNER/NAME")
@@ -194,7 +179,7 @@ def add(
         list[str] | None,
         typer.Option("--column", metavar="KEY=NAME", help="the column of a table that holds path, label or split"),
     ] = None,
-    exclude_broken: ExcludeBroken = False,
+    exclude_broken: options.ExcludeBroken = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="replace a dataset of this name whose images have changed")
     ] = False,
@@ -215,9 +200,9 @@ def add(
     columns = dict(text.partition("=")[::2] for text in column or ())
     if not {"path", "label", "split"} >= columns.keys() or "" in columns.values():
         raise UserError(f"give path=NAME, label=NAME or split=NAME, not {' '.join(column or ())}", where="--column")
-    options = DatasetOptions(
+    stated = DatasetOptions(
         name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken, replace,
-        words=words, columns=columns, reading=image_reading(bands, range_),
+        words=words, columns=columns, reading=options.image_reading(bands, range_),
     )  # fmt: skip
     path, find = one_pattern(paths), None
     if str(path).startswith("hf:"):
@@ -226,7 +211,7 @@ def add(
         find = partial(fetch_layout, str(path), data_root.expanduser().absolute(), Console())
         path = hub_name(str(path))
     with show_progress(f"decoding {name or dataset_key(path)}", Console()) as advance:
-        added = add_dataset(path, files, options, advance, find)
+        added = add_dataset(path, files, stated, advance, find)
     project = remember(files, added.data_root)
     grid, kept = write_grid_file(added, files[-1])
     for line in added_lines(added, files[-1], grid, project.missing_options(files, added.data_root)):

@@ -6,7 +6,7 @@ import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -71,6 +71,11 @@ class Needs:
         """Return ``there``, or a sentence on what is missing."""
         problem = self.problems[name]
         return str(problem) if problem is not None else self.fetched.get(name, "there")
+
+    def record(self) -> dict[str, Any]:
+        """Return the fields that ``doctor --json`` prints about the grid."""
+        space = {"cells_to_do": self.cells, "bytes_to_build": self.needed, "bytes_free": self.free}
+        return {"ready": self.ready, "needs": {name: self.state(name) for name in self.problems}, **space}
 
 
 def needs_of(workspace: Workspace) -> Needs:
@@ -160,12 +165,7 @@ def doctor(
     workspace = None if grid is None else open_workspace(grid, settings)
     needs = None if workspace is None else needs_of(workspace)
     if as_json:
-        wanted = None
-        if needs is not None:
-            states = {name: needs.state(name) for name in needs.problems}
-            space = {"cells_to_do": needs.cells, "bytes_to_build": needs.needed, "bytes_free": needs.free}
-            wanted = {"name": grid, "ready": needs.ready, "needs": states, **space}
-        print_json({"machine": here, "grid": wanted})
+        print_json({"machine": here, "grid": None if needs is None else {"name": grid, **needs.record()}})
     else:
         table = Table("", "", box=None, show_header=False, pad_edge=False)
         table.columns[0].style = "bold"

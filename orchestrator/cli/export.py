@@ -39,11 +39,8 @@ def export(
     from orchestrator.models.find_result import find_result
 
     if with_basis and form != "adapter":
-        raise UserError(
-            f"the form {form} holds the merged tower, without a basis",
-            where="--with-basis",
-            hint="leave it out, or take --as adapter",
-        )
+        what = f"the form {form} holds the merged tower, without a basis"
+        raise UserError(what, where="--with-basis", hint="leave it out, or take --as adapter")
     loaded = ArtifactCache(settings)
     result = find_result(loaded.store, cell)
     backbone = loaded.catalog.backbone(result.cell.backbone.name)
@@ -79,9 +76,6 @@ def export(
             image = example_image(result, loaded)
             version = register_model(place, result.cell.id, saved, register, image)
         except LookupError as error:
-            raise UserError(
-                f"{error} in {place.uri}",
-                where="--register",
-                hint="`python -m orchestrator sync GRID` tracks the cells of a grid",
-            ) from None
+            hint = "`python -m orchestrator sync GRID` tracks the cells of a grid"
+            raise UserError(f"{error} in {place.uri}", where="--register", hint=hint) from None
     print_line(f"  registered: models:/{register}/{version}")

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli.options import (
-    AsJson,
-    ComputeSettings,
-    GridName,
-    SetValues,
-    StoreSettings,
-    print_json,
-    with_settings,
-)
+from orchestrator.cli import options
 from orchestrator.cli.workspace import Workspace, open_workspace
 from orchestrator.util.console import Console, print_line
 from orchestrator.util.errors import UserError
@@ -44,11 +36,11 @@ Race = Annotated[
 Retry = Annotated[bool, typer.Option("--retry-failed", help="run failed cells again")]
 
 
-@with_settings
+@options.with_settings
 def grid(
-    grid: GridName,
+    grid: options.GridName,
     only: Only = None,
-    set_: SetValues = None,
+    set_: options.SetValues = None,
     limit: Limit = None,
     race: Race = None,
     plan: Annotated[bool, typer.Option("--plan", help="show the plan, and run nothing")] = False,
@@ -68,7 +60,7 @@ def grid(
     gpu_memory: GpuMemory = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="print every verdict and every table at the end")] = False,
     *,
-    settings: ComputeSettings,
+    settings: options.ComputeSettings,
 ) -> None:
     """Run a grid: build, measure, track, report.
 
@@ -86,11 +78,9 @@ def grid(
     if local and cell_limit is not None:
         raise UserError("--local cannot end a running cell, so it takes no --cell-limit", hint="give one of them")
     if not local and settings.device is not None and ":" in settings.device:
-        raise UserError(
-            f"{settings.device} is for --local: on Ray, the GPU that a worker is given is its cuda:0",
-            where="--device",
-            hint="give cuda; CUDA_VISIBLE_DEVICES names the GPUs that Ray uses",
-        )
+        what = f"{settings.device} is for --local: on Ray, the GPU that a worker is given is its cuda:0"
+        hint = "give cuda; CUDA_VISIBLE_DEVICES names the GPUs that Ray uses"
+        raise UserError(what, where="--device", hint=hint)
     workspace = open_workspace(grid, settings, only=only, overrides=set_, limit=limit)
     race = workspace.grid.race if race is None else race
     if plan:
@@ -100,18 +90,18 @@ def grid(
         what = f"{other} has the same name: this grid's report and MLflow runs replace those of that file; results stay"
         print_line(f"note: {what}", style="yellow")
     longest = CELL_LIMIT_SECONDS if cell_limit is None else cell_limit
-    options = RunOptions(local, address, retry_failed, disk_budget, longest, race)
-    code = run_session(workspace, options, Console(), verbose=verbose)
+    how = RunOptions(local, address, retry_failed, disk_budget, longest, race)
+    code = run_session(workspace, how, Console(), verbose=verbose)
     if not (only or limit):
         write_listing(grid, workspace.grid, workspace.catalog, settings, set_ or ())
     raise typer.Exit(code)
 
 
-@with_settings
+@options.with_settings
 def plan(
-    grid: GridName,
+    grid: options.GridName,
     only: Only = None,
-    set_: SetValues = None,
+    set_: options.SetValues = None,
     limit: Limit = None,
     race: Race = None,
     retry_failed: Retry = False,
@@ -121,9 +111,9 @@ def plan(
         str | None,
         typer.Option("--gpu", metavar="KIND", help="show the hours on one GPU of that kind, e.g. h200, a100, 4090"),
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
     *,
-    settings: StoreSettings,
+    settings: options.StoreSettings,
 ) -> None:
     """Show the cells and artifacts of a grid, and the time and space that they need.
 
@@ -141,7 +131,7 @@ def plan(
 
         made = workspace.plan(retry_failed=retry_failed)
         record = plan_record(made, workspace.store, disk_budget, kind)
-        print_json({**record, "race": race_record(made, workspace.store, kind)} if race else record)
+        options.print_json({**record, "race": race_record(made, workspace.store, kind)} if race else record)
         return
     _print_plan(workspace, retry_failed, disk_budget, gpu_memory, kind, raced=race)
 

@@ -40,19 +40,15 @@ def sync(
     runs = GridRuns(workspace.grid, workspace.catalog, workspace.store)
     database = runs.location.database if rebuild else None
     if rebuild and (database is None or os.environ.get(URI_VARIABLE)):
-        raise UserError(
-            f"{runs.location.uri} may hold runs of other stores",
-            where="--rebuild",
-            hint="--rebuild is for a store's own database; docs/tracking-server.md says how to restore a server",
-        )
+        hint = "--rebuild is for a store's own database; docs/tracking-server.md says how to restore a server"
+        raise UserError(f"{runs.location.uri} may hold runs of other stores", where="--rebuild", hint=hint)
     with grid_lease(workspace.store.files, workspace.grid.name, partial(print_line, style="yellow")):
         grid_results = read_finished_results(workspace.results_plan(metric), workspace.store)
         page = write_grid_report(grid_results, workspace.store, metric)
         if database is not None and (aside := move_aside(database)) is not None:
             print_line(f"MLflow: the old database was moved to {aside}")
-            print_line(
-                "  run `sync` for the other grids of this store, and `export --register` again for registered models"
-            )
+            also = "run `sync` for the other grids of this store, and `export --register` again for registered models"
+            print_line(f"  {also}")
         complete, line = runs.sync(grid_results, page.parent, Console(), verify=True)
     print_line(line)
     raise typer.Exit(0 if complete else 1)
@@ -68,36 +64,30 @@ def ui(
     The server listens on this machine's loopback address only.
     """
     from orchestrator.store import Store
+    from orchestrator.tracking.errors import classify_tracking_error
     from orchestrator.tracking.location import tracking_location
-    from orchestrator.tracking.ui import HOST, check_port, serve_ui
+    from orchestrator.tracking.ui import HOST, check_port, serve_ui, ui_links
 
     place = tracking_location(Store(store))
     if place.database is not None and not place.database.is_file():
         raise UserError(f"nothing is tracked in {store} yet", hint="run a grid first: python -m orchestrator grid demo")
     if place.server is not None:
-        print_line(f"MLflow is served at {place.server}")
-        _print_links(place.uri, grid, place.server)
-        return
-    check_port(port)
-    base = f"http://{HOST}:{port}"
-    print_line(f"MLflow at {base} until Ctrl-C")
-    _print_links(place.uri, grid, base)
-    raise typer.Exit(serve_ui(place, port))
-
-
-def _print_links(uri: str, grid: str | None, base: str) -> None:
-    from orchestrator.tracking.errors import classify_tracking_error
-    from orchestrator.tracking.ui import ui_links
-
-    if grid is None:
-        return
-    try:
-        found = ui_links(uri, grid, base)
-    except Exception as error:  # of MLflow, requests or a database
-        problem = classify_tracking_error(error)
-        if problem.kind == "other":
-            raise
-        raise UserError(problem.message, where=uri) from None
-    width = max(map(len, found))
-    for shows, link in found.items():
-        print_line(f"  {shows:{width}}  {link}")
+        base = place.server
+        print_line(f"MLflow is served at {base}")
+    else:
+        check_port(port)
+        base = f"http://{HOST}:{port}"
+        print_line(f"MLflow at {base} until Ctrl-C")
+    if grid is not None:
+        try:
+            links = ui_links(place.uri, grid, base)
+        except Exception as error:  # of MLflow, requests or a database
+            problem = classify_tracking_error(error)
+            if problem.kind == "other":
+                raise
+            raise UserError(problem.message, where=place.uri) from None
+        width = max(map(len, links))
+        for shows, link in links.items():
+            print_line(f"  {shows:{width}}  {link}")
+    if place.server is None:
+        raise typer.Exit(serve_ui(place, port))

@@ -43,15 +43,11 @@ def store_url(store: str) -> str:
     Raises ``UserError`` for an empty name, and for a URL without ``//`` (``s3:BUCKET``).
     """
     if not store.strip():
-        raise UserError(
-            "the name of the store is empty", where="--store", hint="give a folder or a URL such as s3://BUCKET/FOLDER"
-        )
+        hint = "give a folder or a URL such as s3://BUCKET/FOLDER"
+        raise UserError("the name of the store is empty", where="--store", hint=hint)
     if half := re.match(r"([a-z][a-z0-9+]+):(?!//)/*", store):
-        raise UserError(
-            f"{store!r} is neither a folder nor a URL",
-            where="--store",
-            hint=f"did you mean {half[1]}://{store[half.end() :]}? To use a folder of that name, give ./{store}",
-        )
+        hint = f"did you mean {half[1]}://{store[half.end() :]}? To use a folder of that name, give ./{store}"
+        raise UserError(f"{store!r} is neither a folder nor a URL", where="--store", hint=hint)
     return store if "://" in store else os.path.abspath(os.path.expanduser(store))
 
 

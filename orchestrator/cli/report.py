@@ -44,10 +44,8 @@ def report(
     datasets.
     """
     if (grid not in (None, FIELD)) if published else (grid is None):
-        raise UserError(
-            "give report either a grid or --published",
-            hint=f"for example: report demo, report --published, report --published {FIELD}",
-        )
+        hint = f"for example: report demo, report --published, report --published {FIELD}"
+        raise UserError("give report either a grid or --published", hint=hint)
     if reprinted and not (published and grid):
         raise UserError(f"this option needs --published {FIELD}", where="--reprinted", hint="leave it out")
     if published and (metric or set_):

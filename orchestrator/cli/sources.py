@@ -7,15 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.options import (
-    DEFAULT_STORE,
-    CatalogFiles,
-    ComputeSettings,
-    OwnCatalog,
-    StoreUrl,
-    table_console,
-    with_settings,
-)
+from orchestrator.cli import options
 from orchestrator.util.console import print_line
 
 app = typer.Typer(no_args_is_help=True, help="List, adopt, verify and export source models.")
@@ -25,9 +17,7 @@ OneBackbone = Annotated[str | None, typer.Option("--backbone", metavar="B", help
 
 @app.command("list")
 def list_sources(
-    backbone: OneBackbone = None,
-    store: StoreUrl = DEFAULT_STORE,
-    catalog: CatalogFiles = None,
+    backbone: OneBackbone = None, store: options.StoreUrl = options.DEFAULT_STORE, catalog: options.CatalogFiles = None
 ) -> None:
     """List the source model of every backbone and dataset.
 
@@ -37,14 +27,14 @@ def list_sources(
     from orchestrator.models.stored_sources import source_table
     from orchestrator.store import Store
 
-    table_console().print(source_table(load_catalog(catalog or ()), Store(store), backbone))
+    options.table_console().print(source_table(load_catalog(catalog or ()), Store(store), backbone))
 
 
 @app.command()
 def adopt(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="files, folders, or hf:OWNER/NAME[@REVISION]")],
     backbone: Annotated[str, typer.Option("--backbone", metavar="B", help="backbone of the fine-tuning")],
-    catalog: OwnCatalog,
+    catalog: options.OwnCatalog,
     dataset: Annotated[str | None, typer.Option("--dataset", metavar="D", help="dataset of the fine-tuning")] = None,
     copy: Annotated[bool, typer.Option("--copy", help="copy the files beside the catalog file")] = False,
     note: Annotated[str, typer.Option("--note", help="origin of the checkpoints")] = "",
@@ -65,7 +55,7 @@ def export(
     cell: Annotated[
         str | None, typer.Option("--cell", metavar="CELL", help="only the source models of this finished cell")
     ] = None,
-    store: StoreUrl = DEFAULT_STORE,
+    store: options.StoreUrl = options.DEFAULT_STORE,
 ) -> None:
     """Copy the source models of a store into a folder.
 
@@ -83,12 +73,8 @@ def export(
 
 
 @app.command()
-@with_settings
-def verify(
-    backbone: OneBackbone = None,
-    *,
-    settings: ComputeSettings,
-) -> None:
+@options.with_settings
+def verify(backbone: OneBackbone = None, *, settings: options.ComputeSettings) -> None:
     """Check every adopted checkpoint again.
 
     The accuracy of a checkpoint is measured if the images of its dataset are on this machine.

@@ -109,8 +109,5 @@ def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:
     for entry in grid.datasets.values() if store.files.is_local and root is not None else ():
         images = dataset_folder(entry, root).absolute()
         if not entry.is_bundled and Path(store.files.root).absolute().is_relative_to(images):
-            raise UserError(
-                f"the store {store.url} is inside the folder of dataset {entry.name}, {images}",
-                where="--store",
-                hint="give a folder outside of it",
-            )
+            what = f"the store {store.url} is inside the folder of dataset {entry.name}, {images}"
+            raise UserError(what, where="--store", hint="give a folder outside of it")
