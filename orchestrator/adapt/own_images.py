@@ -206,11 +206,8 @@ def _link_images(target: Path, parts: Mapping[str, Path]) -> None:
     for folder in class_folders(parts["train"]) if "test" not in parts else []:
         paths = images_below(folder)
         if not paths:
-            raise UserError(
-                f"the class folder {folder.name!r} holds no images",
-                where=str(parts["train"]),
-                hint=held_instead(folder),
-            )
+            what = f"the class folder {folder.name!r} holds no images"
+            raise UserError(what, where=str(parts["train"]), hint=held_instead(folder))
         standing_in = next((path for path in paths if os.access(path, os.R_OK)), paths[0])
         links[target / "test" / folder.name / standing_in.name] = standing_in
     _link(links)

@@ -69,11 +69,8 @@ def check_request(request: Request, catalog: Catalog, parts: Iterable[Path]) -> 
     if settings.data_root is not None and not Path(settings.data_root).is_dir():
         raise UserError(f"there is no folder {settings.data_root}", where="--data-root")
     if request.sources is not None and not Path(request.sources).is_dir() and request.sources not in catalog.domains:
-        raise UserError(
-            f"{request.sources!r} is neither a folder nor a domain",
-            where="--sources",
-            hint=f"give a folder of fine-tuned checkpoints, or a domain: {', '.join(catalog.domains)}",
-        )
+        hint = f"give a folder of fine-tuned checkpoints, or a domain: {', '.join(catalog.domains)}"
+        raise UserError(f"{request.sources!r} is neither a folder nor a domain", where="--sources", hint=hint)
     refuse_existing(request.model)
     if request.page.is_dir():
         raise UserError(f"{request.page}, the file of the page, is a folder", where="-o", hint="name another model")
@@ -85,11 +82,9 @@ def check_request(request: Request, catalog: Catalog, parts: Iterable[Path]) -> 
     images = [os.path.realpath(part) for part in parts]
     for option, path in (("-o", request.model), ("--store", Path(settings.store_url))):
         if any(map(Path(os.path.realpath(path)).is_relative_to, images)):
-            raise UserError(
-                f"{path} is inside the folder of the images, {request.folder}",
-                where=option,
-                hint="run the command in another folder, or give --store and -o outside of the images",
-            )
+            what = f"{path} is inside the folder of the images, {request.folder}"
+            hint = "run the command in another folder, or give --store and -o outside of the images"
+            raise UserError(what, where=option, hint=hint)
         above = nearest_existing(path)
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise UserError(f"{path} cannot be made: {above} is not a writable folder", where=option)

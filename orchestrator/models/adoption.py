@@ -82,9 +82,8 @@ def adopt_checkpoints(
     if dataset is not None:
         catalog.dataset(dataset, "--dataset")
         if len(paths) > 1:
-            raise UserError(
-                f"one dataset is given for {len(paths)} checkpoints", where="--dataset", hint="adopt one at a time"
-            )
+            what = f"one dataset is given for {len(paths)} checkpoints"
+            raise UserError(what, where="--dataset", hint="adopt one at a time")
     if not entry.has_matrices:
         what = f"{backbone} gives features only, and methods with sources need weight matrices"
         raise UserError(what, where="--backbone", hint="`backbones list` shows other backbones")
@@ -92,10 +91,8 @@ def adopt_checkpoints(
     for text in paths:
         name, path, origin = _candidate(text, dataset, catalog, target)
         if name in candidates:
-            raise UserError(
-                f"several checkpoints are for {name}: {candidates[name][0]}, {path}",
-                hint="adopt one of them; adopt a checkpoint of another dataset separately with --dataset NAME",
-            )
+            hint = "adopt one of them; adopt a checkpoint of another dataset separately with --dataset NAME"
+            raise UserError(f"several checkpoints are for {name}: {candidates[name][0]}, {path}", hint=hint)
         file = catalog.files.get(("checkpoints", f"{backbone}/{name}"))
         if file is not None and file != display_path(target):
             what = f"{file} has a checkpoint of {name} for {backbone} already"

@@ -63,10 +63,8 @@ def backbone_entry(
     activation that is unknown or contradicts the weights, and a file that does not fit.
     """
     if (pretrained is None) == (file is None):
-        raise UserError(
-            "a backbone needs weights of open_clip or a file",
-            hint="give --pretrained TAG or --file PATH, or hf:OWNER/NAME",
-        )
+        hint = "give --pretrained TAG or --file PATH, or hf:OWNER/NAME"
+        raise UserError("a backbone needs weights of open_clip or a file", hint=hint)
     model, config = _architecture(architecture, pretrained)
     tower = meta_tower(config, architecture)
     shape = tower.shape
@@ -77,10 +75,8 @@ def backbone_entry(
         weights, words = Weights(pretrained=pretrained), pretrained
         known = tag_uses_quick_gelu(model, pretrained)
         if quick_gelu not in (None, known):
-            stated = "quick_gelu" if known else "gelu"
-            raise UserError(
-                f"open_clip says that these weights were trained with {stated}", where="--quick-gelu/--gelu"
-            )
+            what = f"open_clip says that these weights were trained with {'quick_gelu' if known else 'gelu'}"
+            raise UserError(what, where="--quick-gelu/--gelu")
         quick_gelu = known
     if file is not None:
         file = _single_file(file)

@@ -106,17 +106,13 @@ def readable_inputs(result: Result, loaded: ArtifactCache) -> Iterator[None]:
     If the catalog lacks the cell's dataset, raise ``UserError`` before the block.
     """
     if result.cell.dataset.name not in loaded.catalog.datasets:
-        raise UserError(
-            f"the cell's dataset {result.cell.dataset.name} is in no catalog file",
-            hint="give the --catalog that the grid was run with",
-        )
+        what = f"the cell's dataset {result.cell.dataset.name} is in no catalog file"
+        raise UserError(what, hint="give the --catalog that the grid was run with")
     try:
         yield
     except FileNotFoundError as error:
-        raise UserError(
-            f"an input of {result.cell.id} is missing: {error}",
-            hint="run the grid on an empty --store, which builds the input again, and use that store",
-        ) from None
+        hint = "run the grid on an empty --store, which builds the input again, and use that store"
+        raise UserError(f"an input of {result.cell.id} is missing: {error}", hint=hint) from None
 
 
 def save_model(
@@ -166,10 +162,8 @@ def save_checked(
     ours, theirs = model.logits(pixels), load_model(staged, inputs.backbone, inputs.sources).logits(pixels)
     difference = float((ours - theirs).abs().max())
     if not difference <= LOGIT_TOLERANCE * float(ours.abs().max()) or not torch.isfinite(theirs).all():
-        raise UserError(
-            f"the model read back from {staged} gives other logits: they differ by up to {difference:g}",
-            hint="do not use the saved model: this is a bug of the project or a fault of the disk",
-        )
+        what = f"the model read back from {staged} gives other logits: they differ by up to {difference:g}"
+        raise UserError(what, hint="do not use the saved model: this is a bug of the project or a fault of the disk")
     with writing(f"the model {folder}", "-o", hint):
         staged.rename(folder)
     return difference
@@ -213,10 +207,8 @@ def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: Artifa
     if differing:
         listed = "; ".join(f"{name} {then} then, {now} now" for name, (then, now) in differing.items())
         return (f"{what} ({listed})",)
-    raise UserError(
-        f"the model has other scores than its cell: {what}",
-        hint="device and package versions are the same, so the store or the code has changed since the cell ran",
-    )
+    hint = "device and package versions are the same, so the store or the code has changed since the cell ran"
+    raise UserError(f"the model has other scores than its cell: {what}", hint=hint)
 
 
 def _some_images(result: Result, loaded: ArtifactCache, count: int) -> torch.Tensor:

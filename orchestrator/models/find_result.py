@@ -25,11 +25,9 @@ def find_result(store: Store, wanted: str) -> Result:
     found = [wanted] if wanted in ids else [name for name in ids if name.startswith(wanted)]
     if not found:
         if failure := store.read_failure(wanted):
-            raise UserError(
-                f"{wanted} has no result, because it failed: {one_line(failure.error)}",
-                where=store.url,
-                hint="run the cell's grid with --retry-failed, which runs failed cells again",
-            )
+            what = f"{wanted} has no result, because it failed: {one_line(failure.error)}"
+            hint = "run the cell's grid with --retry-failed, which runs failed cells again"
+            raise UserError(what, where=store.url, hint=hint)
         near = "\n  ".join(nearest_ids(wanted, ids))
         hint = f"the nearest are\n  {near}" if near else "the store has no results"
         hint += "\n  `cells GRID` lists the cells of a grid"

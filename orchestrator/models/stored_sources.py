@@ -125,11 +125,8 @@ def _of_cell(store: Store, wanted: str) -> list[Artifact]:
     for source in cell.sources:
         artifact = store.artifact(source_address(cell.backbone.name, source))
         if artifact is None:
-            raise UserError(
-                f"the source model of {source.dataset} is not in the store",
-                where=store.url,
-                hint="run the grid on an empty --store, which builds the model again, and use that store",
-            )
+            hint = "run the grid on an empty --store, which builds the model again, and use that store"
+            raise UserError(f"the source model of {source.dataset} is not in the store", where=store.url, hint=hint)
         found.append(artifact)
     return found
 
@@ -142,9 +139,8 @@ def _of_backbone(store: Store, backbone: str | None) -> list[Artifact]:
     if not found:
         raise UserError("the store has no source models", where=store.url, hint="a grid with sources builds them")
     if backbone is None and len(found) > 1:
-        raise UserError(
-            f"the store has source models of several backbones: {', '.join(found)}", hint="select one: --backbone B"
-        )
+        what = f"the store has source models of several backbones: {', '.join(found)}"
+        raise UserError(what, hint="select one: --backbone B")
     if backbone is not None and backbone not in found:
         raise unknown_name("backbone with source models", backbone, found, where="--backbone")
     return found[backbone or next(iter(found))]

@@ -66,9 +66,8 @@ def watch(store: Store, grid: str, console: Console) -> None:
     status = last_run(store.files, grid)
     if status is None or status.state != "running":
         what = f"its last run {status.headline(time.time())}" if status else "it was never run there"
-        raise UserError(
-            f"grid {grid} is not being run in {store.url}: {what}", hint="leave out --watch to see the progress"
-        )
+        what = f"grid {grid} is not being run in {store.url}: {what}"
+        raise UserError(what, hint="leave out --watch to see the progress")
     live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else nullcontext()
     printed, due = "", 0.0
     try:

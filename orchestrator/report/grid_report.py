@@ -52,12 +52,9 @@ def read_finished_results(plan: Plan, store: Store) -> GridResults:
     earlier one.
     """
     if not plan.done:
-        name = plan.grid.given
-        raise UserError(
-            f"no cell of the grid is finished in {store.url}, so there is nothing to report",
-            where=name,
-            hint=f"python -m orchestrator status {name} shows the progress; check --store and the grid file",
-        )
+        name, what = plan.grid.given, f"no cell of the grid is finished in {store.url}, so there is nothing to report"
+        hint = f"python -m orchestrator status {name} shows the progress; check --store and the grid file"
+        raise UserError(what, where=name, hint=hint)
     results = read_grid_results(plan, store)
     check_scored(results.rows, results.metric, plan.grid.name)
     return results

@@ -125,8 +125,6 @@ def _recipe(record: Mapping[str, Any], catalog: Catalog) -> SourceRecipe | Check
         return SourceRecipe(**record["recipe"])
     entry = catalog.checkpoints.get((record["backbone"], record["dataset"]))
     if entry is None or entry.sha256 != record["adopted"]:
-        raise UserError(
-            f"the adopted source model of {record['dataset']} for {record['backbone']} is not in the catalog",
-            hint=f"give the --catalog that names the checkpoint with sha256 {record['adopted']}",
-        )
+        what = f"the adopted source model of {record['dataset']} for {record['backbone']} is not in the catalog"
+        raise UserError(what, hint=f"give the --catalog that names the checkpoint with sha256 {record['adopted']}")
     return entry

@@ -62,35 +62,26 @@ def tracking_location(store: Store) -> TrackingLocation:
     uri = os.environ.get(URI_VARIABLE)
     if not uri:
         if not store.files.is_local:
-            raise UserError(
-                f"{store.url} is remote and cannot hold MLflow's database",
-                hint=f"start a tracking server and set {URI_VARIABLE}=http://HOST:PORT (docs/tracking-server.md)",
-            )
+            hint = f"start a tracking server and set {URI_VARIABLE}=http://HOST:PORT (docs/tracking-server.md)"
+            raise UserError(f"{store.url} is remote and cannot hold MLflow's database", hint=hint)
         file = store.files.local_path("mlflow/mlflow.db")
         uri = f"{SQLITE}{file}"
         # With ``%3F`` for ``?`` MLflow would open the file, but also make an empty folder with ``%3F`` in its name.
         if database_file(uri) != file:
-            raise UserError(
-                f"MLflow cannot open a database in {store.url}: ? and % have special meanings in its addresses",
-                hint=f"rename the folder, or set {URI_VARIABLE} to a database elsewhere",
-            )
+            what = f"MLflow cannot open a database in {store.url}: ? and % have special meanings in its addresses"
+            raise UserError(what, hint=f"rename the folder, or set {URI_VARIABLE} to a database elsewhere")
     if uri.startswith(("http://", "https://")):
         return TrackingLocation(uri, None, uri)
     if uri.startswith(SQLITE):
         return TrackingLocation(uri, (database_file(uri).absolute().parent / "artifacts").as_uri())
     scheme, separator, database = uri.partition("://")
     if not separator or scheme not in (POSTGRES_DRIVER, "postgresql", "postgres"):
-        raise UserError(
-            f"{uri} is not the URI of a tracking store",
-            where=URI_VARIABLE,
-            hint="use http://HOST:PORT, postgresql://USER@HOST/NAME or sqlite:///FILE",
-        )
+        hint = "use http://HOST:PORT, postgresql://USER@HOST/NAME or sqlite:///FILE"
+        raise UserError(f"{uri} is not the URI of a tracking store", where=URI_VARIABLE, hint=hint)
     artifacts = os.environ.get(ARTIFACTS_VARIABLE)
     if not artifacts:
-        raise UserError(
-            "the tracking address is a database, which cannot hold the artifacts of runs",
-            where=URI_VARIABLE,
-            hint=f"set {ARTIFACTS_VARIABLE} to the --artifacts-destination of the server that uses the database",
-        )
+        what = "the tracking address is a database, which cannot hold the artifacts of runs"
+        hint = f"set {ARTIFACTS_VARIABLE} to the --artifacts-destination of the server that uses the database"
+        raise UserError(what, where=URI_VARIABLE, hint=hint)
     url = artifacts.rstrip("/") if "://" in artifacts else Path(artifacts).absolute().as_uri()
     return TrackingLocation(f"{POSTGRES_DRIVER}://{database}", url, os.environ.get(SERVER_VARIABLE))

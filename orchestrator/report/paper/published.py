@@ -205,8 +205,5 @@ def read_published(name: str) -> tuple[dict[str, str], ...]:
         with open(grids_folder() / "published" / name, encoding="utf-8", newline="") as stream:
             return tuple(csv.DictReader(stream))
     except OSError as error:
-        raise UserError(
-            f"the published numbers cannot be read: {error}",
-            where=f"grids/published/{name}",
-            hint="reinstall the project",
-        ) from None
+        what = f"the published numbers cannot be read: {error}"
+        raise UserError(what, where=f"grids/published/{name}", hint="reinstall the project") from None
