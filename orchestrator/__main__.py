@@ -33,13 +33,10 @@ def main() -> None:
     try:
         _check_arguments()
         app()
-    except UserError as error:
+    except (UserError, BrokenPackage) as error:
         print(f"error: {printable(str(error))}", file=sys.stderr, flush=True)
         if isinstance(error, ClusterLost):
             os._exit(2)  # unlike sys.exit, does not wait for Ray's threads: they can wait forever for the lost cluster
-        sys.exit(2)
-    except BrokenPackage as error:
-        print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
         if error.errno not in DISK_ERRORS:

@@ -45,13 +45,7 @@ class Cost:
 
     def of(self, kind: str) -> float:
         """Return the cost of one kind: one of :func:`kinds` or ``seconds``; infinity if it is unknown."""
-        found = {
-            "sources": self.sources,
-            "operations": self.operations,
-            "memory": self.memory,
-            "parameters": self.trainable_parameters,
-            "seconds": self.seconds,
-        }[kind]
+        found = self.trainable_parameters if kind == "parameters" else getattr(self, kind)
         return math.inf if found is None else float(found)
 
 

@@ -45,6 +45,10 @@ class Look:
     datasets: int
     seeds: int
 
+    def uses(self, dataset: int, seed: int) -> bool:
+        """Return whether this look uses the scores on a dataset under a seed, both given by their positions."""
+        return dataset < self.datasets and seed < self.seeds
+
 
 @dataclass(frozen=True)
 class Race:

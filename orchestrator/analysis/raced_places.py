@@ -45,27 +45,15 @@ class RacedPlace:
     @cached_property
     def wanted(self) -> frozenset[str]:
         """Ids of the cells that past decisions used, and of the cells that the next decision needs."""
-        looks = [self.race.out_at[m] or self.race.next or self.race.at for m in range(len(self.methods))]
-        return frozenset(
-            cell.id
-            for (m, d, s), cell in self.cells.items()
-            if (look := looks[m]) is not None and d < look.datasets and s < look.seeds
-        )
+        last = [out_at or self.race.next or self.race.at for out_at in self.race.out_at]
+        return frozenset(cell.id for (m, d, s), cell in self.cells.items() if (look := last[m]) and look.uses(d, s))
 
     @cached_property
     def left_out(self) -> frozenset[str]:
         """Ids of the cells that the race will not need, whatever the other cells show."""
-        looks = [
-            self.race.out_at[m] or (self.race.at if self.race.next is None else None) for m in range(len(self.methods))
-        ]
-        return (
-            frozenset(
-                cell.id
-                for (m, d, s), cell in self.cells.items()
-                if (look := looks[m]) is not None and not (d < look.datasets and s < look.seeds)
-            )
-            - self.wanted
-        )
+        last = [out_at or (None if self.race.next else self.race.at) for out_at in self.race.out_at]
+        later = (cell.id for (m, d, s), cell in self.cells.items() if (look := last[m]) and not look.uses(d, s))
+        return frozenset(later) - self.wanted
 
     def ahead(self, looks: int) -> frozenset[str]:
         """Return the ids of the cells that the next look uses, and of those that later looks use.
@@ -78,11 +66,8 @@ class RacedPlace:
         _, datasets, seeds = (1 + max(position) for position in zip(*self.cells, strict=True))
         planned = planned_looks(datasets, seeds)
         last = planned[min(planned.index(self.race.next) + looks, len(planned) - 1)]
-        return frozenset(
-            cell.id
-            for (m, d, s), cell in self.cells.items()
-            if self.race.out_at[m] is None and d < last.datasets and s < last.seeds
-        )
+        out_at = self.race.out_at
+        return frozenset(cell.id for (m, d, s), cell in self.cells.items() if out_at[m] is None and last.uses(d, s))
 
     @property
     def decisions(self) -> dict[str, tuple[str, float]]:

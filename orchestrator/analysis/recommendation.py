@@ -94,15 +94,9 @@ def _loss(verdicts: Sequence[Verdict]) -> str:
 
 def _close(verdict: Verdict) -> list[str]:
     """Return the first method, and the methods of the best set that are known to be close to it."""
-    comparison = verdict.comparison
-    return [
-        score.method
-        for score in comparison.methods
-        if score.method == comparison.methods[0].method
-        or (
-            (score.in_best_set and score.difference is not None) and -score.difference <= comparison.smallest_difference
-        )
-    ]
+    methods, most = verdict.comparison.methods, verdict.comparison.smallest_difference
+    close = [s for s in methods[1:] if s.in_best_set and s.difference is not None and -s.difference <= most]
+    return [score.method for score in (*methods[:1], *close)]
 
 
 def _reason(verdict: Verdict, method: str, shown: Mapping[str, str]) -> str:

@@ -29,8 +29,7 @@ def status(
 
     For a grid, the progress of its run and the finished, failed and open cells are shown.
     """
-    from orchestrator.progress.status_view import status_view, store_view
-    from orchestrator.progress.status_view import watch as watch_run
+    from orchestrator.progress import view
     from orchestrator.store import Store
 
     if grid is None and watch:
@@ -44,14 +43,14 @@ def status(
     if as_json:
         print_json(_record(opened, grid, settings, set_))
     elif grid is None:
-        Console().print(store_view(opened))
+        Console().print(view.store_view(opened))
     elif watch:
-        watch_run(opened, grid, Console())
+        view.watch(opened, grid, Console())
     else:
         from orchestrator.sharing.grid_listing import list_grid
 
         listing = list_grid(grid, settings, results_overrides(grid, settings, set_))
-        Console().print(status_view(opened, grid, listing.title, listing.labels))
+        Console().print(view.status_view(opened, grid, listing.title, listing.labels))
 
 
 def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[str] | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from orchestrator.artifacts.required import scored_on_validation
 from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.splits import target_labels
-from orchestrator.core.cell import Cell, DatasetRef
+from orchestrator.core.cell import DatasetRef
 from orchestrator.grid.labels import method_labels
 from orchestrator.models.export import load_adapter, readable_inputs, restore_model
 from orchestrator.store import Store
@@ -169,17 +170,9 @@ def find_rivals(result: Result, store: Store) -> list[Result]:
     for name in filter(place.fullmatch, store.result_ids() - {cell.id}):  # avoids reading most results
         with suppress(FileNotFoundError, ValueError):
             rivals.append(store.read_result(name))
-    rivals = [rival for rival in rivals if _competes(rival.cell, cell)]
+    same = attrgetter("track", "protocol", "backbone", "domain", "dataset", "evaluate_on")
+    rivals = [rival for rival in rivals if same(rival.cell) == same(cell)]
     return sorted(rivals, key=lambda rival: (-rival.evaluations[0].accuracy, rival.cell.id))
-
-
-def _competes(rival: Cell, cell: Cell) -> bool:
-    return (
-        (rival.track, rival.protocol, rival.backbone, rival.domain, rival.dataset, rival.evaluate_on)
-        == (cell.track, cell.protocol, cell.backbone, cell.domain, cell.dataset, cell.evaluate_on)
-        and rival.shots in (cell.shots, 0)
-        and rival.seed in (cell.seed, 0)
-    )
 
 
 def _split(

@@ -127,8 +127,7 @@ def set_values(files: Files, grid: str | os.PathLike[str], given: Sequence[str] 
     """
     if given is not None:
         return [value for value in given if value]
-    status = last_run(files, grid)
-    words = shlex.split(status.command) if status else []
+    words = _last_words(files, grid)
     found = [(word, value) for word, value in pairwise([*words, ""]) if word.partition("=")[0] == "--set"]
     return [value if word == "--set" else word.removeprefix("--set=") for word, value in found]
 
@@ -138,9 +137,14 @@ def was_raced(files: Files, grid: str | os.PathLike[str], planned: bool) -> bool
 
     ``grid`` is the grid's name or the path of its file.
     """
-    status = last_run(files, grid)
-    words = shlex.split(status.command) if status else []
+    words = _last_words(files, grid)
     return "--race" in words or (planned and "--no-race" not in words)
+
+
+def _last_words(files: Files, grid: str | os.PathLike[str]) -> list[str]:
+    """Return the words of the command line of a grid's last run; none without a run."""
+    status = last_run(files, grid)
+    return shlex.split(status.command) if status else []
 
 
 def _status_name(grid: str) -> str:

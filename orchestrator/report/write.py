@@ -121,19 +121,8 @@ def _processes(grid: GridResults) -> int:
 def _part_of(group: ComparisonGroup, grid: GridResults) -> GridResults:
     """Return the part of the results that the figures of ``group`` read. It is sent to another process."""
     cells = {row.cell_id: grid.cells[row.cell_id] for row in group.rows}
-    small = replace(
-        grid,
-        groups=(group,),
-        cells=cells,
-        results=(),
-        rows=(),
-        planned=(),
-        missing=(),
-        failures=(),
-        sources=(),
-        labels={},
-        names_of=None,
-    )
+    unread: dict[str, Any] = dict.fromkeys(("results", "rows", "planned", "missing", "failures", "sources"), ())
+    small = replace(grid, groups=(group,), cells=cells, labels={}, names_of=None, **unread)
     # These are sent too: to compute them, the other process would import all methods, and with them PyTorch.
     vars(small).update(display_names=grid.display_names, styles=grid.styles)
     return small

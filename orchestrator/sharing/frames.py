@@ -27,7 +27,6 @@ from orchestrator.util.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orchestrator.analysis.metrics import Answers
     from orchestrator.analysis.verdict import VerdictSeries
 
 Records = list[dict[str, Any]]
@@ -190,8 +189,6 @@ def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = 
 
     Raises ``UserError`` if no cell has finished, or if no finished cell has predictions.
     """
-    from orchestrator.analysis.metrics import Answers
-
     store = Store(settings.store_url)
     listing = list_grid(grid, settings, overrides)
     done, damaged = finished_results(store, grid, listing.labels)
@@ -201,21 +198,21 @@ def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = 
     records = [
         {
             **{name: getattr(rows[cell_id, split.dataset], name) for name in METRIC_PLACE},
-            **_with_intervals(answers),
+            **_with_intervals(split),
         }
         for cell_id, splits in predictions.items()
         for split in splits
-        for answers in (Answers.of(split),)
     ]
     unscored = [one.cell.id for one in done if one.cell.id not in predictions]
     return records, "; ".join(filter(None, (damaged, unscored_sentence(unscored))))
 
 
-def _with_intervals(answers: Answers) -> dict[str, float]:
+def _with_intervals(split: StoredPredictions) -> dict[str, float]:
     """Return the value of every metric, and the ends of the metric's 95 % interval if it has one."""
     from orchestrator.analysis.metric_intervals import intervals
-    from orchestrator.analysis.metrics import METRICS
+    from orchestrator.analysis.metrics import METRICS, Answers
 
+    answers = Answers.of(split)
     found: dict[str, float] = {}
     for name, interval in intervals(answers).items():
         if name != "accuracy":  # the record has the accuracy already

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from orchestrator.progress.snapshot import Failed, InProgress, Snapshot, Stage
 from orchestrator.progress.status_file import StatusFile, read_status
-from orchestrator.progress.status_view import store_view
+from orchestrator.progress.view import store_view
 from orchestrator.store import CorruptArtifact, Store
 from orchestrator.store.files import Files
 from orchestrator.store.snapshots import SNAPSHOT_FILE, Snapshots

@@ -112,13 +112,8 @@ def dataset_dots(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFil
             if column == 0:
                 for middle, name in zip(middles, names, strict=True):
                     axes.text(left - 0.08, middle, name, ha="right", va="center", fontsize=8)
-        axes.text(
-            _WIDTH / 2,
-            height - 0.06,
-            f"{group.metric.title} (%), each dataset on its own scale",
-            ha="center",
-            fontsize=8,
-        )
+        scale = f"{group.metric.title} (%), each dataset on its own scale"
+        axes.text(_WIDTH / 2, height - 0.06, scale, ha="center", fontsize=8)
         interval = "Lines: from the lowest to the highest seed. " if len(group.seeds) > 1 else ""
         caption = (
             f"Means over seeds ({group.seeds_text}). {interval}"

@@ -52,13 +52,10 @@ _SETTINGS_OF_TRACKS: Mapping[str, Setting] = {
 _METRICS: Mapping[str, Metric] = {BASE_CLASSES: "base", NEW_CLASSES: "new", HARMONIC_MEAN: "H"}
 
 IMAGENET = "eleven_imagenet"
-TEN = tuple(
-    f"eleven_{name}"
-    for name in (
-        *("caltech101", "oxford_pets", "stanford_cars", "flowers102", "food101"),
-        *("fgvc_aircraft", "sun397", "dtd", "eurosat", "ucf101"),
-    )
-)
+TEN = tuple(f"eleven_{name}" for name in (
+    "caltech101", "oxford_pets", "stanford_cars", "flowers102", "food101", "fgvc_aircraft", "sun397", "dtd", "eurosat",
+    "ucf101",
+))  # fmt: skip
 VARIANTS = tuple(f"eleven_imagenet_{name}" for name in ("v2", "sketch", "a", "r"))
 AVERAGES: Mapping[str, tuple[str, ...]] = {
     "average of 11": (IMAGENET, *TEN),

@@ -38,11 +38,8 @@ def variants_tables(grid: GridResults, group: ComparisonGroup) -> Iterator[Table
             f"deviation over seeds ({group.seeds_text}) and the gain over zero-shot in points."
         )
         note = with_warnings(note, group, grid)
-        header = (
-            "variant",
-            *(key.replace("_", " ") for key in differing),
-            *(k_title(k, group.metric.title) for k in group.ks),
-        )
+        settings = (key.replace("_", " ") for key in differing)
+        header = ("variant", *settings, *(k_title(k, group.metric.title) for k in group.ks))
         kind, title, texts = f"ablation_{name}", f"Variants of {title_of(name)}", 1 + len(differing)
         yield group_table(group, kind, title, note, header, highlighted_columns(rows, texts), text_columns=texts)
 

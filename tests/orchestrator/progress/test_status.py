@@ -17,7 +17,7 @@ from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.snapshot import Snapshot
 from orchestrator.progress.status_file import Status, StatusFile, last_run, namesake, read_status, set_values, was_raced
-from orchestrator.progress.status_view import status_view, store_view, watch
+from orchestrator.progress.view import status_view, store_view, watch
 from orchestrator.store import Store
 from orchestrator.store.files import Files
 from orchestrator.store.results import Failure
