@@ -140,11 +140,6 @@ def _validation_split(inputs: CellInputs, validation: Images, classes: range, na
         return images.evaluation_views(rows_N[start:stop].tolist(), size)
 
     return EvaluationSplit(
-        validation.dataset,
-        name,
-        classes,
-        torch.from_numpy(images.labels[rows_N]),
-        torch.from_numpy(rows_N),
-        pixels,
+        validation.dataset, name, classes, torch.from_numpy(images.labels[rows_N]), torch.from_numpy(rows_N), pixels,
         lambda start, stop: backbone.encode_images(pixels(start, stop)),
-    )
+    )  # fmt: skip

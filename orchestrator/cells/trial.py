@@ -110,6 +110,5 @@ def record_failure(
     before = store.read_failure(failed_id)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     log = store.write_log(failed_id, trace or error)
-    store.write_failure(
-        Failure(failed_id, error, trace, log, (before.attempts if before else 0) + attempts, now, retryable)
-    )
+    attempts += before.attempts if before else 0
+    store.write_failure(Failure(failed_id, error, trace, log, attempts, now, retryable))

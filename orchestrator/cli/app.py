@@ -35,12 +35,7 @@ from orchestrator.cli.options import PROJECT_FILE
 VARIABLES = ("STORE", "DATA", "CACHE", "CACHE_SIZE", "TRACKING_ARTIFACTS", "TRACKING_SERVER", "DRIVER_HOST")
 """The environment variables of the project, without their prefix ``BOLT_``."""
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 def _print_version(wanted: bool) -> None:

@@ -225,12 +225,10 @@ class ProgressCounter:
             return Prediction(work.gflop / self._gflops, 0.0) if seconds is None else Prediction(seconds, 1.0)
 
         def left_of(pieces: _Pieces, slots: int) -> Prediction:
-            running = [
-                remaining(predict(pieces.work[name]), now - start, fraction_done(self._reported.get(name, "")))
-                for name, start in pieces.started.items()
-            ]
-            ages = ((now - start, predict(pieces.work[name]).seconds) for name, start in pieces.started.items())
-            slower = slowdown(pieces.seconds, ages)
+            started = [(name, now - start, predict(pieces.work[name])) for name, start in pieces.started.items()]
+            shares = {name: fraction_done(self._reported.get(name, "")) for name in pieces.started}
+            running = [remaining(whole, age, shares[name]) for name, age, whole in started]
+            slower = slowdown(pieces.seconds, ((age, whole.seconds) for _, age, whole in started))
             waiting = [predict(work) for work in pieces.waiting.values()]
             return eta([Prediction(slower * whole.seconds, whole.measured) for whole in waiting], running, slots)
 

@@ -8,10 +8,9 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from orchestrator.analysis.raced_places import RacedPlace, grid_races
 from orchestrator.analysis.rows import Row, frame_of, row_list
 from orchestrator.analysis.scores import check_scored, scores_of, unscored_sentence
 from orchestrator.core.settings import RunSettings
@@ -20,7 +19,7 @@ from orchestrator.progress.status_file import set_values, was_raced
 from orchestrator.sharing.grid_listing import expand_grid, list_grid
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions
-from orchestrator.store.results import Result, failed_for_good
+from orchestrator.store.results import Result
 from orchestrator.tracks import MetricName
 from orchestrator.util.errors import UserError
 
@@ -111,27 +110,16 @@ def verdict(
 
     Arguments and errors are those of :func:`results`.
     """
-    from orchestrator.report.analysis.grid_results import arrange_results
+    from orchestrator.planning.plan import Plan
+    from orchestrator.report.grid_report import read_grid_results
 
     opened = Store(store)
-    loaded, _ = expand_grid(*_asked(store, grid, catalog, data_root, set_))
-    results, failed, _ = opened.read_outcomes([cell.id for cell in loaded.cells])
-    check_finished(results, loaded.given, opened)
-    metric = metric or loaded.metric
-    races: tuple[RacedPlace, ...] = ()
-    if was_raced(opened.files, grid, loaded.race):
-        ended, read = failed_for_good(failed), opened.read_predictions
-        races = grid_races(loaded.cells, loaded.label, results, ended, metric, read, loaded.smallest_difference)
-    return arrange_results(
-        results=results,
-        planned=loaded.cells,
-        label_of=loaded.label,
-        read_predictions=opened.read_predictions,
-        smallest_difference=loaded.smallest_difference,
-        saves=loaded.saves,
-        metric=metric,
-        raced=races,
-    ).verdicts
+    loaded, entries = expand_grid(*_asked(store, grid, catalog, data_root, set_))
+    asked = replace(loaded, metric=metric or loaded.metric)
+    raced = was_raced(opened.files, grid, asked.race)
+    plan = Plan(asked, entries, None, asked.cells, sources={}, raced=raced).with_outcomes(opened)
+    check_finished(plan.done, asked.given, opened)
+    return read_grid_results(plan, opened).verdicts
 
 
 def _asked(

@@ -96,14 +96,8 @@ class GridRuns:
         )
 
         def attempt(on_progress: OnProgress) -> SyncReport:
-            return self.open_tracker().sync(
-                results.results,
-                self.label,
-                verdicts=results.verdicts,
-                report=report,
-                verify=verify,
-                on_progress=on_progress,
-            )
+            tracker, found, verdicts = self.open_tracker(), results.results, results.verdicts
+            return tracker.sync(found, self.label, verdicts, report, verify=verify, on_progress=on_progress)
 
         try:
             done = retry_sync(attempt, console)

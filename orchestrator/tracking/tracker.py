@@ -79,9 +79,9 @@ class Tracker:
         self,
         results: Sequence[Result],
         describe: Describe,
-        *,
         verdicts: Sequence[VerdictSeries] = (),
         report: Path | None = None,
+        *,
         verify: bool = False,
         on_progress: OnProgress = lambda done, total: None,
     ) -> SyncReport:

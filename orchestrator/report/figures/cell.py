@@ -6,16 +6,14 @@ Shape legend: C classes, r coefficients.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.models.inspection import Overlap
 from orchestrator.report.figures.drawing import FigureFile, canvas, finished, heat_map, legend_below
 from orchestrator.report.styles import NEUTRAL
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from orchestrator.models.inspection import Overlap
 
 MOST_CLASSES = 60
 """The largest number of classes with a drawn confusion matrix. A table lists the largest entries of any matrix."""

@@ -7,20 +7,19 @@ import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
 from orchestrator.analysis.display_names import display_names, summaries
+from orchestrator.models.inspection import CellInspection, SplitPredictions
 from orchestrator.report.figures.cell import coefficient_spectra, confusion_matrix, overlap_map, training_curves
 from orchestrator.report.notation import digits_of
 from orchestrator.report.page.rendering import render
 from orchestrator.report.styles import styles_of
 from orchestrator.report.tables.table import Entry, Table, difference, number
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from orchestrator.models.inspection import CellInspection, SplitPredictions
 
 
 def render_cell_page(
@@ -101,8 +100,6 @@ def _example(predictions: SplitPredictions, i: int, others: Sequence[str], class
 
 def data_uri(pixels_3SS: NDArray[np.uint8]) -> str:
     """Return an image as a data URI: a PNG if it is at most 64 pixels wide. A wider image is a JPEG, to save bytes."""
-    from PIL import Image
-
     image, stream = Image.fromarray(pixels_3SS.transpose(1, 2, 0)), io.BytesIO()
     form = "PNG" if image.width <= 64 else "JPEG"
     image.save(stream, form, quality=88)

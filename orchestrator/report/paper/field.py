@@ -14,7 +14,6 @@ from typing import Literal, TypeAlias
 from pydantic import TypeAdapter
 
 from orchestrator.analysis.display_names import title_of
-from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import seed_means, summarize
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.catalog.location import Location, grids_folder
@@ -159,11 +158,9 @@ def field_sources() -> FieldSources:
 
 def field_tables(*, reprinted: bool = False) -> list[Table]:
     """Return the published numbers, a table for each setting, metric and backbone."""
-    places = dict.fromkeys(number.place for number in _shown(reprinted))
-    order = list(SETTINGS)
-    return [
-        _table(place, _published_lines(place, reprinted)) for place in sorted(places, key=lambda p: order.index(p[0]))
-    ]
+    places, order = dict.fromkeys(number.place for number in _shown(reprinted)), list(SETTINGS)
+    ordered = sorted(places, key=lambda place: order.index(place[0]))
+    return [_table(place, _published_lines(place, reprinted)) for place in ordered]
 
 
 def sources_table() -> Table:
@@ -242,7 +239,8 @@ def _measured_lines(grid: GridResults) -> dict[Place, list[Line]]:
             continue
         for row in group.rows:
             backbone = grid.names_of(row.backbone, "")[0] if grid.names_of else None
-            metric, dataset = _metric_of(row)
+            metric = _METRICS.get(row.evaluated_on, "accuracy")
+            dataset = row.evaluated_on if metric == "accuracy" else row.dataset
             if backbone is not None and dataset in _COLUMNS and (metric != "accuracy" or setting != "base_to_new"):
                 by_line = scores.setdefault((setting, metric, backbone), {})
                 method = grid.display_names.get(row.method, row.method)
@@ -251,12 +249,6 @@ def _measured_lines(grid: GridResults) -> dict[Place, list[Line]]:
         place: [(*line, _HERE, _entries(own, *_halves(scores, place, line))) for line, own in by_line.items()]
         for place, by_line in scores.items()
     }
-
-
-def _metric_of(row: Row) -> tuple[Metric, str]:
-    """Return the metric of a row, and the dataset that the row is about."""
-    metric = _METRICS.get(row.evaluated_on)
-    return (metric, row.dataset) if metric else ("accuracy", row.evaluated_on)
 
 
 def _halves(

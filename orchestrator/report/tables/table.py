@@ -119,9 +119,7 @@ class Table:
     def caption(self) -> str:
         """The note, followed by the meaning of dashes and of the dagger if the table has any."""
         dashes = any(entry.text.startswith(DASH) for row in self.rows for entry in row)
-        return " ".join(
-            filter(None, (self.note, self.dash_note if dashes else "", SELECTED_NOTE if self.selected else ""))
-        )
+        return " ".join(filter(None, (self.note, self.dash_note * dashes, SELECTED_NOTE * self.selected)))
 
     def without_columns(self, left_out: Collection[int]) -> Table:
         """Return the table without the columns whose numbers, counted from 0, are in ``left_out``."""
