@@ -59,8 +59,8 @@ def mean_runs(
                 | where
                 | {
                     "domain_title": label.domain if domain else "all domains",
-                    "in_best_set": _yes_no(score.method in verdict.comparison.best_set),
-                    "recommended": _yes_no(score.method == verdict.recommended),
+                    "in_best_set": "yes" if score.method in verdict.comparison.best_set else "no",
+                    "recommended": "yes" if score.method == verdict.recommended else "no",
                     "verdict": verdict.statement(names),
                     "metric": series.metric,
                 },
@@ -104,7 +104,3 @@ def _at(shots: Sequence[int]) -> str:
     if list(shots) == [0]:
         return "yes"
     return f"k = {', '.join(map(str, shots))}" if shots else "no"
-
-
-def _yes_no(value: bool) -> str:
-    return "yes" if value else "no"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from orchestrator.analysis.costs import Cost, costs_of, frontier
 from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.util.units import listed
 
 KINDS: Mapping[str, str] = {
     "operations": "fewer operations",
@@ -36,3 +37,9 @@ def frontiers(group: ComparisonGroup, means: Mapping[str, Summary], costs: Mappi
     sign = -1 if group.metric.lower_is_better else 1
     scores = {method: sign * mean.mean for method, mean in means.items()}
     return {kind: frontier(scores, {method: cost.of(kind) for method, cost in costs.items()}) for kind in KINDS}
+
+
+def frontiers_text(grid: GridResults, found: Mapping[str, list[str]], kinds: Iterable[str], most: int) -> str:
+    """Return a sentence for each kind of cost, with at most ``most`` of the methods on its frontier."""
+    own = {KINDS[kind]: [grid.display_names[method] for method in found[kind]] for kind in kinds if found[kind]}
+    return " ".join(f"Nothing is better for {words} than {listed(names, most)}." for words, names in own.items())

@@ -10,13 +10,12 @@ from typing import Any
 from orchestrator.analysis.costs import Cost
 from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.frontiers import KINDS, NOTE, frontiers, group_costs
+from orchestrator.report.analysis.frontiers import KINDS, NOTE, frontiers, frontiers_text, group_costs
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.figures.by_dataset import drawn_ks
 from orchestrator.report.figures.drawing import FAINT, FigureFile, canvas, group_figure
 from orchestrator.report.figures.labels import PointLabel, label_points
 from orchestrator.report.styles import NEUTRAL
-from orchestrator.util.units import listed
 
 _AXES = {
     "operations": "operations to adapt (passes of an image)",
@@ -56,61 +55,51 @@ def _figure(
     verdicts = [series.at(k) for series in grid.verdicts_about(group) if not series.dataset]
     best = {method for verdict in verdicts if verdict for method in verdict.comparison.best_set}
     found = frontiers(group, means, costs)
+
+    def draw(axes: Any, kind: str) -> list[PointLabel]:
+        """Draw the methods' means against one kind of cost, and the Pareto frontier as steps.
+
+        Returns the names to write beside the points.
+        """
+        values = [costs[method].of(kind) / _UNITS.get(kind, 1.0) for method in means]
+        xs, ticks = _log_axis([max(value, _SHORTEST) if kind == "seconds" else value for value in values])
+        places, labels = dict(zip(means, xs, strict=True)), []
+        for method, mean in means.items():
+            style = grid.styles[method]
+            inside = style.colour if method in best else "none"
+            axes.errorbar(
+                [places[method]], [mean.mean], yerr=[mean.std or 0.0], color=style.colour, marker=style.marker or "o",
+                markersize=7, markerfacecolor=inside, markeredgewidth=1.4, elinewidth=1.0, zorder=4,
+            )  # fmt: skip
+            labels.append(PointLabel(grid.display_names[method], places[method], mean.mean, style.colour))
+        axes.set_xticks([x for x, _ in ticks], [text for _, text in ticks])
+        axes.set_xlim(min(*xs, ticks[0][0]) - 0.4, max(*xs, ticks[-1][0]) + 0.6)
+        steps = [(places[method], means[method].mean) for method in found[kind]]
+        ends = [*(x for x, _ in steps), axes.get_xlim()[1]], [*(y for _, y in steps), steps[-1][1]]
+        axes.step(*ends, where="post", color=NEUTRAL, linewidth=1.0, alpha=0.4, zorder=2)
+        axes.grid(color=FAINT)
+        axes.margins(y=0.12)
+        axes.set_xlabel(_AXES[kind])
+        if "zero_shot" not in map(grid.method_names.get, means):
+            frozen = [group.zero_shot(k, test) for test in group.tests(k, averaged=True)]
+            if known := [value for value in frozen if value is not None] if None not in frozen else []:
+                axes.axhline(fmean(known), color=NEUTRAL, linestyle="--", linewidth=1.2, zorder=1)
+                labels.append(PointLabel("zero-shot", axes.get_xlim()[0], fmean(known), NEUTRAL))
+        return labels
+
     with canvas(5.6 if len(kinds) == 1 else 3.4 * len(kinds), 3.5) as figure:
         plots = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
-        labels = [
-            _draw(axes, grid, group, k, means, kind, costs, found[kind], best)
-            for axes, kind in zip(plots, kinds, strict=True)
-        ]
+        labels = [draw(axes, kind) for axes, kind in zip(plots, kinds, strict=True)]
         plots[0].set_ylabel(f"mean {group.metric.title} (%)")
         for axes, own in zip(plots, labels, strict=True):  # names are placed in the final layout
             label_points(axes, own)
-        named = (
-            f"Nothing is better for {KINDS[kind]} than {listed([grid.display_names[m] for m in found[kind]], 6)}."
-            for kind in kinds
-        )
         filled = " Filled: may be the best, at 95 %." if best else ""
         mean = f"Mean {group.mean_text} over {group.dataset_count()}."
-        caption = f"{' '.join(named)} {NOTE}{filled} {mean} {group.deviation_text('Whiskers')}"
+        caption = f"{frontiers_text(grid, found, kinds, 6)} {NOTE}{filled} {mean} {group.deviation_text('Whiskers')}"
         if "seconds" in kinds:
             caption += " Seconds are wall-clock on the machines that ran the cells."
         heading = f"{group.metric.heading} {title}"
         return group_figure(figure, group, name, heading, caption, k=k, table="frontier", wide=len(kinds) > 1)
-
-
-def _draw(
-    axes: Any, grid: GridResults, group: ComparisonGroup, k: int, means: Mapping[str, Summary], kind: str,
-    costs: Mapping[str, Cost], on_frontier: Sequence[str], best: set[str],
-) -> list[PointLabel]:  # fmt: skip
-    """Draw the methods' means against one kind of cost, and the Pareto frontier as steps.
-
-    Returns the names to write beside the points.
-    """
-    values = [costs[method].of(kind) / _UNITS.get(kind, 1.0) for method in means]
-    xs, ticks = _log_axis([max(value, _SHORTEST) if kind == "seconds" else value for value in values])
-    places, labels = dict(zip(means, xs, strict=True)), []
-    for method, mean in means.items():
-        style = grid.styles[method]
-        inside = style.colour if method in best else "none"
-        axes.errorbar(
-            [places[method]], [mean.mean], yerr=[mean.std or 0.0], color=style.colour, marker=style.marker or "o",
-            markersize=7, markerfacecolor=inside, markeredgewidth=1.4, elinewidth=1.0, zorder=4,
-        )  # fmt: skip
-        labels.append(PointLabel(grid.display_names[method], places[method], mean.mean, style.colour))
-    axes.set_xticks([x for x, _ in ticks], [text for _, text in ticks])
-    axes.set_xlim(min(*xs, ticks[0][0]) - 0.4, max(*xs, ticks[-1][0]) + 0.6)
-    steps = [(places[method], means[method].mean) for method in on_frontier]
-    ends = [*(x for x, _ in steps), axes.get_xlim()[1]], [*(y for _, y in steps), steps[-1][1]]
-    axes.step(*ends, where="post", color=NEUTRAL, linewidth=1.0, alpha=0.4, zorder=2)
-    axes.grid(color=FAINT)
-    axes.margins(y=0.12)
-    axes.set_xlabel(_AXES[kind])
-    if "zero_shot" not in map(grid.method_names.get, means):
-        frozen = [group.zero_shot(k, test) for test in group.tests(k, averaged=True)]
-        if known := [value for value in frozen if value is not None] if None not in frozen else []:
-            axes.axhline(fmean(known), color=NEUTRAL, linestyle="--", linewidth=1.2, zorder=1)
-            labels.append(PointLabel("zero-shot", axes.get_xlim()[0], fmean(known), NEUTRAL))
-    return labels
 
 
 def _log_axis(values: Sequence[float]) -> tuple[list[float], list[tuple[float, str]]]:

@@ -81,9 +81,8 @@ def finished(
     ``selected``: whether the drawing and the caption say that the numbers were selected on the test set.
     """
     if selected:
-        figure.text(
-            0.995, 0.995, f"{SELECTED} selected on the test set", ha="right", va="top", fontsize=7.5, color=WARNING
-        )
+        note = f"{SELECTED} selected on the test set"
+        figure.text(0.995, 0.995, note, ha="right", va="top", fontsize=7.5, color=WARNING)
         caption = f"{caption} {SELECTED_NOTE}"
     svg, png, pdf = io.StringIO(), io.BytesIO(), io.BytesIO()
     with warnings.catch_warnings():

@@ -60,14 +60,8 @@ def mean_entry(group: ComparisonGroup, method: str, k: int, *, raced: bool = Fal
     if raced and mean is None and (part := group.mean(method, k, tests=there)):
         missing = f"{part.mean:.{group.digits}f} over {missing}"
     gain = None if fixed and group.is_zero_shot(method) else group.mean(method, k, lambda row: row.score_gain)
-    return summary_entry(
-        group,
-        method,
-        mean,
-        gain=gain.mean if gain else None,
-        missing=f"({missing})",
-        tooltip="does not depend on the support" if fixed else "",
-    )
+    tooltip, lead = "does not depend on the support" if fixed else "", gain.mean if gain else None
+    return summary_entry(group, method, mean, gain=lead, missing=f"({missing})", tooltip=tooltip)
 
 
 def with_warnings(note: str, group: ComparisonGroup, grid: GridResults) -> str:

@@ -9,12 +9,11 @@ import numpy as np
 from orchestrator.analysis.costs import Cost
 from orchestrator.analysis.data_efficiency import Images, images_to_reach
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.frontiers import KINDS, NOTE, frontiers, group_costs
+from orchestrator.report.analysis.frontiers import KINDS, NOTE, frontiers, frontiers_text, group_costs
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import DASH, k_title
 from orchestrator.report.tables.common import group_table, method_entry, summary_entry
 from orchestrator.report.tables.table import Entry, Table, number
-from orchestrator.util.units import listed
 
 _REFERENCES = 3
 """The table of images per class has at most this many columns of references, which are methods of the best set."""
@@ -46,14 +45,9 @@ def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table |
                 number(cost.trainable_parameters, ",.0f"),
             )
         )
-    sentences = [
-        f"Nothing is better for {KINDS[kind]} than {listed([grid.display_names[one] for one in own], 8)}."
-        for kind, own in found.items()
-        if own
-    ]
     note = (
-        f"Mean {group.mean_text}. {' '.join(sentences)} {NOTE} Operations to adapt, in forward passes "
-        "of one image; seconds to adapt, wall-clock; peak memory in MiB."
+        f"Mean {group.mean_text}. {frontiers_text(grid, found, KINDS, 8)} {NOTE} Operations to adapt, in forward "
+        "passes of one image; seconds to adapt, wall-clock; peak memory in MiB."
     )
     header = ("method", "nothing is better for", "mean", "operations", "seconds", "MiB", "trainable parameters")
     return group_table(

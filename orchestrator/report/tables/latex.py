@@ -101,20 +101,15 @@ def _lines(table: Table, small: str) -> Iterator[str]:
         if i and i == len(table.rows) - table.summary_rows:
             yield r"\midrule"
         elif i and i in table.ruled_rows:
-            yield _rule(table, i)
+            above = table.rows[i - 1]  # the rule begins at the first merged column whose text changes
+            changed = next((c for c in range(table.merged_columns) if above[c].text != row[c].text), 0)
+            yield rf"\cmidrule(lr){{{changed + 1}-{len(table.header)}}}" if changed else r"\midrule"
         texts = tuple(entry.text for entry in row[: table.merged_columns])
         first = next((c for c, (a, b) in enumerate(zip(texts, previous, strict=False)) if a != b), len(previous))
         line = " & ".join("" if c < first else _entry(entry, table, small) for c, entry in enumerate(row)) + r" \\"
         # After a line break, LaTeX would read "[" or "*" as an option of the line break.
         yield "{}" + line if line.startswith(("[", "*")) else line
         previous = texts
-
-
-def _rule(table: Table, row: int) -> str:
-    """Return the rule above a row. It begins at the first merged column whose text changes."""
-    above, here = table.rows[row - 1], table.rows[row]
-    changed = next((c for c in range(table.merged_columns) if above[c].text != here[c].text), 0)
-    return rf"\cmidrule(lr){{{changed + 1}-{len(table.header)}}}" if changed else r"\midrule"
 
 
 def _sup(letters: str) -> str:

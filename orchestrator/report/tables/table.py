@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.notation import DASH, SELECTED, SELECTED_NOTE, signed
@@ -148,20 +148,12 @@ def difference(value: float | None, digits: int = 2) -> Entry:
 
 
 def measured(
-    summary: Summary | None,
-    *,
-    gain: float | None = None,
-    missing: str = "",
-    tooltip: str = "",
-    seeds: int = 0,
-    digits: int = 2,
-    cells: tuple[str, ...] = (),
-    lower_is_better: bool = False,
+    summary: Summary | None, *, missing: str = "", tooltip: str = "", seeds: int = 0, digits: int = 2, **more: Any
 ) -> Entry:
     """Return the entry of a mean over seeds with its deviation. Without a ``summary``: a dash and the text ``missing``.
 
     If the mean is over fewer than ``seeds`` seeds, a remark says over how many. A single seed has no deviation, so
-    without the remark its number would look like an exact one.
+    without the remark its number would look like an exact one. ``more``: further fields of the entry of a mean.
     """
     if summary is None:
         return Entry(f"{DASH} {missing}".rstrip(), tooltip=tooltip)
@@ -171,12 +163,10 @@ def measured(
         value=summary.mean,
         std=summary.std,
         n=summary.n,
-        gain=gain,
         remark=f"n = {summary.n}" if summary.n < seeds else "",
         tooltip=f"{count}; {tooltip}" if tooltip else count,
         digits=digits,
-        cells=cells,
-        lower_is_better=lower_is_better,
+        **more,
     )
 
 
