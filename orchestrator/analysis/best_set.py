@@ -188,12 +188,7 @@ def skewed_methods(methods: int, differences_PD: Floats, tests: PairedTests) -> 
 
 
 def more_datasets(
-    difference: float,
-    deviation: float,
-    n: int,
-    *,
-    significance: float,
-    smallest_difference: float = SMALLEST_DIFFERENCE,
+    difference: float, deviation: float, n: int, *, significance: float, smallest_difference: float
 ) -> int | None:
     """Return the estimated number of further datasets that settle a pair with a probability of 80 %.
 
@@ -224,12 +219,7 @@ def more_datasets(
 
 
 def more_seeds(
-    difference: float,
-    deviation: float,
-    differences_DS: Floats,
-    *,
-    significance: float,
-    smallest_difference: float = SMALLEST_DIFFERENCE,
+    difference: float, deviation: float, differences_DS: Floats, *, significance: float, smallest_difference: float
 ) -> int | None:
     """Return the estimated number of further seeds on the same datasets that settle a pair with a probability of 80 %.
 

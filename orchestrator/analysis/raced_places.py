@@ -140,7 +140,24 @@ def raced_places(
         fixed = {labels[cell.id] for cell in own} - drawn if drawn else set()
         for k in [] if place in changed else sorted({cell.shots for cell in own} - {0}) or [0]:
             at_k = [cell for cell in own if cell.shots == k or labels[cell.id] in fixed]
-            found += _raced(place, k, at_k, labels, fixed, scores, ended, smallest_difference)
+            methods = list(dict.fromkeys(labels[cell.id] for cell in at_k))
+            # The datasets' order must be fixed before the first measurement, and must not depend on their properties.
+            datasets = sorted({cell.dataset.name for cell in at_k}, key=fingerprint)
+            seeds = sorted({cell.seed for cell in at_k if labels[cell.id] not in fixed}) or [0]
+            if len(methods) < 2 or len(planned_looks(len(datasets), len(seeds))) < 2:
+                continue  # there is nothing to decide
+            by_position = {
+                (methods.index(labels[cell.id]), datasets.index(cell.dataset.name), s): cell
+                for cell in at_k
+                for s in (range(len(seeds)) if labels[cell.id] in fixed else [seeds.index(cell.seed)])
+            }
+            scores_MDS = np.full((len(methods), len(datasets), len(seeds)), np.nan)
+            known_MDS = np.ones(scores_MDS.shape, dtype=bool)
+            for position, cell in by_position.items():
+                scores_MDS[position] = scores.get(cell.id, np.nan)
+                known_MDS[position] = cell.id in scores or cell.id in ended
+            raced = race(scores_MDS, known_MDS, smallest_difference=smallest_difference)
+            found.append(RacedPlace(place, k, tuple(methods), raced, by_position))
     return tuple(found)
 
 
@@ -165,34 +182,3 @@ def _is_one_number(cell: Cell) -> bool:
     Other cells do not race, because a race counts every dataset as one unit of the sample.
     """
     return stored_track(cell.track).group_mean is not None or cell.evaluate_on == (cell.dataset,)
-
-
-def _raced(
-    place: Place,
-    k: int,
-    cells: Sequence[Cell],
-    labels: Mapping[str, str],
-    fixed: Collection[str],
-    scores: Mapping[str, float],
-    ended: Collection[str],
-    smallest_difference: float,
-) -> list[RacedPlace]:
-    """Return the race of one place; none if there is nothing to decide."""
-    methods = list(dict.fromkeys(labels[cell.id] for cell in cells))
-    # The order of the datasets must be fixed before the first measurement, and must not depend on their properties.
-    datasets = sorted({cell.dataset.name for cell in cells}, key=fingerprint)
-    seeds = sorted({cell.seed for cell in cells if labels[cell.id] not in fixed}) or [0]
-    if len(methods) < 2 or len(planned_looks(len(datasets), len(seeds))) < 2:
-        return []
-    by_position = {
-        (methods.index(labels[cell.id]), datasets.index(cell.dataset.name), s): cell
-        for cell in cells
-        for s in (range(len(seeds)) if labels[cell.id] in fixed else [seeds.index(cell.seed)])
-    }
-    scores_MDS = np.full((len(methods), len(datasets), len(seeds)), np.nan)
-    known_MDS = np.ones(scores_MDS.shape, dtype=bool)
-    for position, cell in by_position.items():
-        scores_MDS[position] = scores.get(cell.id, np.nan)
-        known_MDS[position] = cell.id in scores or cell.id in ended
-    raced = race(scores_MDS, known_MDS, smallest_difference=smallest_difference)
-    return [RacedPlace(place, k, tuple(methods), raced, by_position)]

@@ -63,7 +63,7 @@ def test_an_undecided_pair_says_how_many_datasets_would_settle_it() -> None:
 
 @pytest.mark.parametrize(("effect", "significance"), [(0.5, 0.01), (1.0, 0.05), (2.0, 0.005)])
 def test_the_number_of_datasets_has_a_power_of_80_percent(effect: float, significance: float) -> None:
-    more = more_datasets(effect, 1.0, 2, significance=significance)
+    more = more_datasets(effect, 1.0, 2, significance=significance, smallest_difference=1.0)
     assert more is not None
     datasets = 2 + more
     for count, least, most in ((datasets, 0.77, 1.0), (datasets - 1, 0.0, 0.83)):
@@ -73,13 +73,13 @@ def test_the_number_of_datasets_has_a_power_of_80_percent(effect: float, signifi
 
 def test_the_number_of_datasets_for_level_has_a_power_of_80_percent() -> None:
     spread_of_one = 2.0
-    more = more_datasets(0.0, spread_of_one, 8, significance=0.01)
+    more = more_datasets(0.0, spread_of_one, 8, significance=0.01, smallest_difference=1.0)
     assert more is not None
     draws = np.random.default_rng(0).normal(0, spread_of_one, (4000, 8 + more))
     reach = np.abs(draws.mean(axis=1)) + stats.t.ppf(0.975, 7 + more) * stats.sem(draws, axis=1)
     assert (reach <= 1).mean() == pytest.approx(0.8, abs=0.04)
-    assert more_datasets(1.0, math.nan, 1, significance=0.05) is None
-    assert more_datasets(0.5, 60.0, 8, significance=0.05) == LARGEST_COUNT
+    assert more_datasets(1.0, math.nan, 1, significance=0.05, smallest_difference=1.0) is None
+    assert more_datasets(0.5, 60.0, 8, significance=0.05, smallest_difference=1.0) == LARGEST_COUNT
 
 
 def test_only_pairs_with_the_first_method_say_how_many_datasets_are_missing() -> None:
@@ -111,11 +111,13 @@ def test_the_number_of_seeds_has_a_power_of_80_percent() -> None:
     rng, differences = np.random.default_rng(0), np.zeros((n, 2))
     differences[:] = by_seed / math.sqrt(2) * np.array([1, -1])  # a deviation of by_seed between the seeds
     deviation = math.sqrt(by_dataset**2 + by_seed**2 / 2)
-    more = more_seeds(lead, deviation, differences, significance=0.045)
+    more = more_seeds(lead, deviation, differences, significance=0.045, smallest_difference=1.0)
     assert more is not None
     draws = rng.normal(lead, math.hypot(by_dataset, by_seed / math.sqrt(2 + more)), (4000, n))
     assert (stats.ttest_1samp(draws, 0, axis=1, alternative="greater").pvalue <= 0.045).mean() >= 0.78
-    assert more_seeds(lead, 6.0, differences, significance=0.045) is None, "the datasets alone scatter too much"
+    assert more_seeds(lead, 6.0, differences, significance=0.045, smallest_difference=1.0) is None, (
+        "the datasets alone scatter too much"
+    )
 
 
 def test_methods_are_compared_on_the_datasets_and_seeds_that_both_have() -> None:
