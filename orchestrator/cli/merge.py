@@ -14,8 +14,7 @@ from orchestrator.util.units import pluralize
 
 def merge(
     other: Annotated[
-        str,
-        typer.Argument(metavar="OTHER_STORE", callback=store_url, help="the store to copy from; it is only read"),
+        str, typer.Argument(metavar="OTHER_STORE", callback=store_url, help="the store to copy from; it is only read")
     ],
     store: StoreUrl = DEFAULT_STORE,
 ) -> None:

@@ -24,8 +24,7 @@ def report(
     grid: OptionalGrid = None,
     set_: SetValues = None,
     published: Annotated[
-        bool,
-        typer.Option("--published", help="the paper's tables; with 'eleven', tables of the literature"),
+        bool, typer.Option("--published", help="the paper's tables; with 'eleven', tables of the literature")
     ] = False,
     reprinted: Annotated[
         bool, typer.Option("--reprinted", help="with --published eleven: add numbers that a source copied from another")

@@ -184,10 +184,7 @@ def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = 
     rows = {(row.cell_id, row.evaluated_on): row for row in row_list(done, listing.labels)}
     check_scored(predictions, None, listing.name)
     records = [
-        {
-            **{name: getattr(rows[cell_id, split.dataset], name) for name in METRIC_PLACE},
-            **_with_intervals(split),
-        }
+        {name: getattr(rows[cell_id, split.dataset], name) for name in METRIC_PLACE} | _with_intervals(split)
         for cell_id, splits in predictions.items()
         for split in splits
     ]
