@@ -22,21 +22,16 @@ def ablations_of(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[
     A label is an ablation if another label of the same method has all of its datasets and more. Labels are compared
     within a track, protocol, backbone and domain. ``labels``: the label of every cell, by its id.
     """
-    datasets: dict[tuple[str, str, str, str, str], dict[str, set[str]]] = {}
+    datasets: dict[tuple[Place, str], dict[str, set[str]]] = {}
     for cell in cells:
-        place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain, cell.method.name)
-        datasets.setdefault(place, {}).setdefault(labels[cell.id], set()).add(cell.dataset.name)
+        by_label = datasets.setdefault((place_of(cell), cell.method.name), {})
+        by_label.setdefault(labels[cell.id], set()).add(cell.dataset.name)
     return frozenset(
-        (*place[:4], label)
-        for place, by_label in datasets.items()
+        (*place, label)
+        for (place, _), by_label in datasets.items()
         for label, own in by_label.items()
         if any(own < other for other in by_label.values())
     )
-
-
-def is_ablation(row: Row, ablations: Collection[Ablation]) -> bool:
-    """Return whether the row belongs to one of the ablations."""
-    return (row.track, row.protocol, row.backbone, row.domain, row.method) in ablations
 
 
 def base_protocol(name: str, present: Iterable[str]) -> str | None:
@@ -76,12 +71,14 @@ def comparable_rows(rows: Sequence[Row], ablations: Collection[Ablation]) -> lis
     Each further method makes all tests of a comparison stricter, so variants on a few datasets are left out.
     """
     changed = changed_places(map(place_of, rows))
-    return [row for row in rows if place_of(row) not in changed and not is_ablation(row, ablations)]
+    return [row for row in rows if place_of(row) not in changed and (*place_of(row), row.method) not in ablations]
 
 
-def place_of(row: Row) -> Place:
-    """Return the track, protocol, backbone and domain of a row."""
-    return row.track, row.protocol, row.backbone, row.domain
+def place_of(of: Row | Cell) -> Place:
+    """Return the track, protocol, backbone and domain of a row or a cell."""
+    if isinstance(of, Cell):
+        return of.track, of.protocol.name, of.backbone.name, of.domain
+    return of.track, of.protocol, of.backbone, of.domain
 
 
 def seedless_methods(rows: Sequence[Row]) -> frozenset[str]:

@@ -15,6 +15,7 @@ from orchestrator.core.cell import MethodRef
 from orchestrator.store.results import Result
 from orchestrator.tracks import TRACKS
 from orchestrator.util.errors import UserError
+from orchestrator.util.grouping import grouped
 
 FELT = 1.25
 """Costs within this factor count as equal. A user hardly feels such a difference, and one measurement of memory is no
@@ -75,10 +76,8 @@ def costs_of(rows: Iterable[Row], results: Mapping[str, Result]) -> dict[str, Co
         rows: the rows of the cells. A cell can have several rows.
         results: the results by cell id. Without the result of a cell, its operations and sources are unknown.
     """
-    cells: dict[str, dict[str, Row]] = {}
-    for row in rows:
-        cells.setdefault(row.method, {})[row.cell_id] = row
-    return {method: _cost(list(own.values()), results) for method, own in cells.items()}
+    cells = {row.cell_id: row for row in rows}.values()
+    return {method: _cost(own, results) for method, own in grouped(cells, lambda row: row.method).items()}
 
 
 def _cost(rows: Sequence[Row], results: Mapping[str, Result]) -> Cost:

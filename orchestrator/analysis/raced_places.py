@@ -9,20 +9,20 @@ same decisions when it is continued.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from orchestrator.analysis.comparable import Place, ablations_of, changed_places
+from orchestrator.analysis.comparable import Place, ablations_of, changed_places, place_of
 from orchestrator.analysis.race import Race, planned_looks, race
 from orchestrator.analysis.rows import LabelOf, labels_of, row_list, sign_of
 from orchestrator.analysis.scores import ReadPredictions, scores_of
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Result
 from orchestrator.tracks import MetricName, stored_track
+from orchestrator.util.grouping import grouped
 from orchestrator.util.identity import fingerprint
 from orchestrator.util.units import pluralize
 
@@ -128,11 +128,8 @@ def raced_places(
         smallest_difference: in points; methods that differ by less are level.
     """
     ablations = ablations_of(cells, labels)
-    by_place: dict[Place, list[Cell]] = defaultdict(list)
-    for cell in cells:
-        place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain)
-        if (*place, labels[cell.id]) not in ablations and _is_one_number(cell):
-            by_place[place].append(cell)
+    compared = (cell for cell in cells if (*place_of(cell), labels[cell.id]) not in ablations)
+    by_place = grouped(filter(_is_one_number, compared), place_of)
     changed = changed_places(by_place)
     found = []
     for place, own in by_place.items():

@@ -21,6 +21,7 @@ from orchestrator.analysis.rows import Row, sign_of
 from orchestrator.analysis.scores import ReadPredictions
 from orchestrator.store.results import Result
 from orchestrator.tracks import MetricName
+from orchestrator.util.grouping import grouped
 
 _ON_IMAGES: frozenset[MetricName] = frozenset({"accuracy", "balanced_accuracy"})
 """The metrics that are means over images. Single datasets have verdicts by these metrics only."""
@@ -123,16 +124,14 @@ def verdicts_of(
             over all domains.
     """
     races = {(race.place, race.k): race for race in raced}
-    places: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
-    for row in rows:
-        if row.averaged:
-            places.setdefault((row.track, row.protocol, row.backbone), {}).setdefault(row.domain, []).append(row)
+    averaged = (row for row in rows if row.averaged)
+    places = grouped(averaged, lambda row: (row.track, row.protocol, row.backbone))
     every: list[VerdictSeries] = []
     by_id = {result.cell.id: result for result in results}
-    for (track, protocol, backbone), by_domain in places.items():
-        groups = dict(by_domain)
-        if len(by_domain) > 1 and not any(place[:3] == (track, protocol, backbone) for place, _ in races):
-            groups[""] = [row for own in by_domain.values() for row in own]
+    for (track, protocol, backbone), here in places.items():
+        groups = grouped(here, lambda row: row.domain)
+        if len(groups) > 1 and not any(place[:3] == (track, protocol, backbone) for place, _ in races):
+            groups[""] = [row for own in groups.values() for row in own]
         for domain, own in groups.items():
             own_races = {k: race for (place, k), race in races.items() if place == (track, protocol, backbone, domain)}
             comparisons = _comparisons(own, smallest_difference, own_races)

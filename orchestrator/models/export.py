@@ -116,13 +116,7 @@ def readable_inputs(result: Result, loaded: ArtifactCache) -> Iterator[None]:
 
 
 def save_model(
-    made: RestoredModel,
-    result: Result,
-    loaded: ArtifactCache,
-    folder: Path,
-    form: Form = "adapter",
-    *,
-    with_basis: bool = False,
+    made: RestoredModel, result: Result, loaded: ArtifactCache, folder: Path, form: Form, *, with_basis: bool = False
 ) -> float:
     """Save the model of a cell with its model card; see :func:`save_checked`, which compares it on test images."""
     cell, notes = result.cell, [f"Cell: `{result.cell.id}`, protocol `{result.cell.protocol.name}`."]

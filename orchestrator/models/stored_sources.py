@@ -18,6 +18,7 @@ from orchestrator.store import Artifact, CorruptArtifact, Store
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import plain_table
 from orchestrator.util.errors import UserError, unknown_name
+from orchestrator.util.grouping import grouped
 from orchestrator.util.units import listed
 
 SHOWN_OPEN = 8
@@ -29,10 +30,8 @@ def source_table(catalog: Catalog, store: Store, backbone: str | None) -> Render
     Raises ``UserError`` for an unknown backbone.
     """
     chosen = list(catalog.backbones.values()) if backbone is None else [catalog.backbone(backbone, "--backbone")]
-    tuned: dict[tuple[str, str], list[Artifact]] = {}
-    for artifact in source_artifacts(store, "SourceModel"):
-        key = artifact.identity["backbone"]["digest"], artifact.identity["dataset"]["name"]
-        tuned.setdefault(key, []).append(artifact)
+    models = source_artifacts(store, "SourceModel")
+    tuned = grouped(models, lambda model: (model.identity["backbone"]["digest"], model.identity["dataset"]["name"]))
     return Group(*(part for entry in chosen for part in _of_one(entry, catalog, tuned, store)))
 
 
@@ -133,9 +132,8 @@ def _of_cell(store: Store, wanted: str) -> list[Artifact]:
 
 def _of_backbone(store: Store, backbone: str | None) -> list[Artifact]:
     """Return all source models of a store that were fine-tuned from one backbone."""
-    found: dict[str, list[Artifact]] = {}
-    for artifact in source_artifacts(store, "SourceModel", "AdoptedSource"):
-        found.setdefault(artifact.identity["backbone"]["name"], []).append(artifact)
+    models = source_artifacts(store, "SourceModel", "AdoptedSource")
+    found = grouped(models, lambda model: str(model.identity["backbone"]["name"]))
     if not found:
         raise UserError("the store has no source models", where=store.url, hint="a grid with sources builds them")
     if backbone is None and len(found) > 1:

@@ -7,7 +7,6 @@ from pathlib import Path
 from orchestrator.analysis.rows import PublishedOf, Row, SourceRow
 from orchestrator.analysis.scores import check_scored
 from orchestrator.artifacts.head import EqualClasses, Head, equal_classes_of
-from orchestrator.artifacts.images import Images
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis.grid_results import GridResults, arrange_results
@@ -91,16 +90,18 @@ def published_of(catalog: Catalog) -> PublishedOf:
 
 def text_limits(plan: Plan, store: Store) -> tuple[EqualClasses, ...]:
     """Return, for each backbone and dataset of the grid, the classes whose text vectors are equal, if there are any."""
-    heads = {
+    found = (equal_classes_of(store, head) for head in _heads(plan))
+    return tuple(equal for equal in found if equal is not None)
+
+
+def _heads(plan: Plan) -> list[Head]:
+    """Return the zero-shot head of each backbone and dataset of the grid."""
+    refs = {
         (cell.backbone.name, dataset.name): (cell.backbone, dataset)
         for cell in plan.grid.cells
         for dataset in (cell.dataset, *cell.evaluate_on)
     }
-    found = (
-        equal_classes_of(store, Head(backbone, dataset, plan.catalog.backbone(backbone.name).input_size))
-        for backbone, dataset in heads.values()
-    )
-    return tuple(equal for equal in found if equal is not None)
+    return [Head(*both, plan.catalog.backbone(name).input_size) for (name, _), both in refs.items()]
 
 
 def count_differences(plan: Plan, store: Store) -> str:
@@ -109,13 +110,8 @@ def count_differences(plan: Plan, store: Store) -> str:
     The counts are those of classes and images. They differ, for example, if an archive was unpacked only in part. Own
     and drawn datasets are left out.
     """
-    images = {
-        Images(dataset, "test", plan.catalog.backbone(cell.backbone.name).input_size)
-        for cell in plan.grid.cells
-        for dataset in (cell.dataset, *cell.evaluate_on)
-    }
     found: dict[str, str] = {}
-    for spec in sorted(images, key=lambda spec: spec.address):
+    for spec in sorted({head.images for head in _heads(plan)}, key=lambda spec: spec.address):
         entry = plan.catalog.dataset(spec.dataset.name)
         try:
             built = None if entry.is_own or entry.is_bundled else store.artifact(spec.address, spec.identity)

@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orchestrator.util.grouping import grouped
+
 NEUTRAL = "#7d8590"
 """The colour of the zero-shot baseline: grey."""
 
@@ -48,9 +50,7 @@ def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
     from bolt.methods import METHODS  # imports torch
 
     own = {name: METHODS[name].palette for name in set(method_names.values()) if name in METHODS}
-    labels: dict[str, list[str]] = {}
-    for label, name in method_names.items():
-        labels.setdefault(name, []).append(label)
+    labels = grouped(method_names, lambda label: method_names[label])
     taken: set[int] = set()
     styles: dict[str, Style] = {}
     for name in sorted(labels, key=lambda name: (own.get(name) is None, name)):

@@ -16,6 +16,7 @@ from orchestrator.report.notation import DASH, SELECTED_NOTE, k_title
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.report.tables.changes import effects_table
 from orchestrator.report.tables.table import Table
+from orchestrator.util.grouping import grouped
 from orchestrator.util.units import listed, pluralize
 
 _HIGHLIGHTS = {"best": "bold", "second": "underline", "": ""}
@@ -82,17 +83,14 @@ def _short_verdicts(grid: GridResults) -> list[RenderableType]:
 
 def _methods_to_use(grid: GridResults, series: VerdictSeries) -> str:
     """Return the recommended methods with their k: ``BOLT (1 of 3) at k = 1; aTLAS at k = 4, 16``."""
-    ks: dict[str, list[int]] = {}
-    sizes: dict[str, list[int]] = {}
-    for verdict in series.verdicts:
-        if (method := verdict.recommended) is not None:
-            ks.setdefault(method, []).append(verdict.k)
-            sizes.setdefault(method, []).append(len(verdict.comparison.best_set))
     clauses = []
-    for method, own in ks.items():
-        counts = DASH.join(dict.fromkeys((str(min(sizes[method])), str(max(sizes[method])))))
+    for method, own in grouped(series.verdicts, lambda verdict: verdict.recommended).items():
+        if method is None:
+            continue
+        ks, sizes = [verdict.k for verdict in own], [len(verdict.comparison.best_set) for verdict in own]
+        counts = DASH.join(dict.fromkeys((str(min(sizes)), str(max(sizes)))))
         others = "" if counts == "1" else f" (1 of {counts})"
-        at = f" at k = {', '.join(map(str, own))}" if any(own) else ""
+        at = f" at k = {', '.join(map(str, ks))}" if any(ks) else ""
         clauses.append(f"{grid.display_names.get(method, method)}{others}{at}")
     return "; ".join(clauses) or "no method was measured"
 

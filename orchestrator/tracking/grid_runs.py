@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orchestrator.analysis.comparable import ablations_of, changed_places
+from orchestrator.analysis.comparable import ablations_of, changed_places, place_of
 from orchestrator.analysis.display_names import display_names
 from orchestrator.catalog import Catalog
 from orchestrator.core.events import OnProgress
@@ -51,12 +51,12 @@ class GridRuns:
         methods = {grid.label(cell): cell.method.name for cell in grid.all_cells}
         styles, titles = styles_of(methods), display_names(methods)
         ablations = ablations_of(grid.all_cells, {cell.id: grid.label(cell) for cell in grid.all_cells})
-        changed = changed_places((c.track, c.protocol.name, c.backbone.name, c.domain) for c in grid.all_cells)
+        changed = changed_places(map(place_of, grid.all_cells))
 
         def label(result: Result) -> Labels:
             cell, name = result.cell, grid.label(result.cell)
             backbone, dataset = self._catalog.published_names(cell.backbone.name, cell.dataset.name)
-            place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain)
+            place = place_of(cell)
             return Labels(
                 name,
                 self._catalog.domain(cell.domain).title,

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
+from orchestrator.analysis.comparable import place_of
 from orchestrator.analysis.rows import row_list
 from orchestrator.analysis.seed_means import seed_means
 from orchestrator.analysis.verdict import VerdictSeries
-from orchestrator.core.cell import Cell
 from orchestrator.store.results import Result
 from orchestrator.tracking.means import curve_tags, mean_runs
 from orchestrator.tracking.runs import (
@@ -26,6 +26,7 @@ from orchestrator.tracking.runs import (
     tags_of,
 )
 from orchestrator.tracks import stored_track
+from orchestrator.util.grouping import grouped
 from orchestrator.util.units import pluralize
 
 
@@ -52,11 +53,11 @@ def summary_runs(
         line = (cell.track, cell.protocol.name, cell.sources_rule, cell.backbone.name, cell.domain, label.method)
         lines[line].append(result)
         seeds[(*line, cell.dataset.name, str(cell.shots))].append(result)
-        panels[_panel(cell)][cell.shots].add(cell.dataset.name)
+        panels[place_of(cell)][cell.shots].add(cell.dataset.name)
     runs = [_aggregate(key, group, labels[group[0].cell.id], grid) for key, group in sorted(seeds.items())]
     runs += mean_runs(results, labels, verdicts, grid)
     runs += [
-        _curve(key, group, labels[group[0].cell.id], grid, panels[_panel(group[0].cell)], verdicts)
+        _curve(key, group, labels[group[0].cell.id], grid, panels[place_of(group[0].cell)], verdicts)
         for key, group in sorted(lines.items())
     ]
     return [*runs, _grid(results, labels, grid, report)]
@@ -103,11 +104,6 @@ def _averaged(result: Result) -> tuple[float, float]:
     rows = row_list([result], {result.cell.id: ""})
     rows = [row for row in rows if row.averaged] or rows
     return fmean(row.accuracy for row in rows), fmean(row.accuracy_zero_shot for row in rows)
-
-
-def _panel(cell: Cell) -> tuple[str, ...]:
-    """Return the key of the chart that a cell's curve is drawn in."""
-    return (cell.track, cell.protocol.name, cell.backbone.name, cell.domain)
 
 
 def _curve(
@@ -196,14 +192,13 @@ def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, re
     Different tracks or protocols are never averaged. If a grid has several, they are part of the metric's name. If a
     method lacks a dataset or a backbone, its mean is not comparable, and is named ``accuracy_on_fewer_datasets``.
     """
-    groups: dict[tuple[str, str], dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
-    for result in results:
-        groups[result.cell.track, result.cell.protocol.name][labels[result.cell.id].method].append(result)
+    groups = grouped(results, lambda result: (result.cell.track, result.cell.protocol.name))
     metrics: list[Metric] = [
         ("cells", float(len(results)), 0),
         ("fit_seconds_total", sum(result.timings.fit_seconds for result in results), 0),
     ]
-    for (track, protocol), by_method in sorted(groups.items()):
+    for (track, protocol), own_results in sorted(groups.items()):
+        by_method = grouped(own_results, lambda result: labels[result.cell.id].method)
         prefix = f"{track}/{protocol}/" if len(groups) > 1 else ""
         scores = {method: _by_target(group) for method, group in sorted(by_method.items())}
         every = set().union(*scores.values())

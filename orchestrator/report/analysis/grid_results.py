@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
-from orchestrator.analysis.comparable import Ablation, ablations_of, changed_places, comparable_rows, is_ablation
+from orchestrator.analysis.comparable import Ablation, ablations_of, changed_places, comparable_rows, place_of
 from orchestrator.analysis.display_names import display_names, summaries
 from orchestrator.analysis.raced_places import RacedPlace, left_out_cells
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
@@ -21,6 +21,7 @@ from orchestrator.report.notation import SELECTED
 from orchestrator.report.styles import Style, styles_of
 from orchestrator.store.results import Failure, Result
 from orchestrator.tracks import TRACKS, MetricName, stored_track
+from orchestrator.util.grouping import grouped
 
 
 @dataclass(frozen=True)
@@ -238,12 +239,9 @@ def _groups(
     on only some of these datasets, so it would have no mean in the domain's group. For comparison, the separate group
     also has the rows of the unchanged method on the datasets, k and seeds of its ablations.
     """
-    by_key: dict[GroupKey, list[Row]] = {}
-    for cell in cells:
-        by_key.setdefault(GroupKey(cell.track, cell.protocol.name, cell.backbone.name, cell.domain), [])
-    for row in rows:
-        key = GroupKey(row.track, row.protocol, row.backbone, row.domain, is_ablation(row, ablations))
-        by_key.setdefault(key, []).append(row)
+    found = grouped(rows, lambda row: GroupKey(*place_of(row), (*place_of(row), row.method) in ablations))
+    planned = (GroupKey(*place_of(cell)) for cell in cells)
+    by_key = {key: found.get(key, []) for key in (*planned, *found)}
 
     def position(row: Row) -> tuple[str, str, int, int]:
         return row.method_name, row.test, row.k, row.seed

@@ -10,6 +10,7 @@ from orchestrator.analysis.seed_means import Summary, seed_means, summarize
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.util.grouping import grouped
 
 SOURCES = "sources"
 """The name under which the number of sources is listed among the settings of a method."""
@@ -54,14 +55,12 @@ def variants_of(grid: GridResults, group: ComparisonGroup) -> dict[str, list[Var
     """
     if len({grid.method_names[label] for label in group.methods}) == len(group.methods):
         return {}
-    by_label: dict[str, list[Cell]] = {}
-    for row in group.rows:
-        by_label.setdefault(row.method, []).append(grid.cells[row.cell_id])
+    rows = grouped(group.rows, lambda row: row.method)
     by_method: dict[str, list[Variant]] = {}
     for label in group.methods:
-        counts, cell = {len(cell.sources) for cell in by_label[label]}, by_label[label][0]
+        cells = [grid.cells[row.cell_id] for row in rows[label]]
+        counts, cell, random = {len(cell.sources) for cell in cells}, cells[0], _random_sources(cells)
         count = counts.pop() if len(counts) == 1 else None
-        random = _random_sources(by_label[label])
         variant = Variant(label, cell.method.settings_dict(), cell.sources_rule, count, random)
         by_method.setdefault(cell.method.name, []).append(variant)
     for name, variants in by_method.items():

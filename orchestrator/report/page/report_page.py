@@ -5,7 +5,7 @@ Its first screen has the recommendation, and for each domain a matrix of methods
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +13,6 @@ from bolt.protocol import Protocol
 from orchestrator.analysis.comparable import base_protocol
 from orchestrator.analysis.display_names import title_of
 from orchestrator.analysis.metrics import METRICS
-from orchestrator.analysis.rows import SourceRow
 from orchestrator.analysis.scores import unscored_sentence
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report.analysis.comparison_group import ComparisonGroup, GroupKey
@@ -24,6 +23,7 @@ from orchestrator.report.registry import Figures, Tables
 from orchestrator.report.tables.changes import switches_text
 from orchestrator.store.results import Manifest
 from orchestrator.tracks import stored_track
+from orchestrator.util.grouping import grouped
 from orchestrator.util.units import pluralize
 
 
@@ -43,9 +43,6 @@ def render_page(
     finished = {result.cell.id for result in grid.results}
     planned = {cell.id for cell in grid.planned}
     verdict_groups = _verdict_groups(grid, figures)
-    sources: dict[tuple[str, str], list[SourceRow]] = defaultdict(list)
-    for source in grid.sources:
-        sources[source.domain, source.backbone].append(source)
     methods = len(set(grid.method_names.values()))
     variants = len(grid.methods) - methods
     return render(
@@ -61,7 +58,7 @@ def render_page(
         selecting=sorted({group.key.protocol for group in grid.groups if group.selects_on_test}),
         selected_note=SELECTED_NOTE,
         tables={section: [table for table in own if table.rows] for section, own in tables[None].items()},
-        sources=sources,
+        sources=grouped(grid.sources, lambda source: (source.domain, source.backbone)),
         finished=len(planned & finished) if planned else len(finished),
         planned=len(planned) or len(finished | failed),
         finished_ids=finished,

@@ -14,6 +14,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.paper.published import AVERAGE, Position, published_rows
+from orchestrator.util.grouping import grouped
 
 MEAN_BACKBONE = "mean"
 """The name that stands in the place of a backbone in the paper's means over backbones."""
@@ -135,11 +136,8 @@ def _substitutes(protocol: str, planned: Iterable[Cell], changed: Sequence[Compa
         for c in planned
         if c.protocol.name == protocol
     }
-    candidates: dict[tuple[str, str, str, int, str], list[Row]] = {}
-    for group in changed:
-        for row in group.rows:
-            key = (row.track, row.backbone, row.dataset, row.k, row.method_name)
-            candidates.setdefault(key, []).append(row)
+    rows_of_changed = chain(*(group.rows for group in changed))
+    candidates = grouped(rows_of_changed, lambda r: (r.track, r.backbone, r.dataset, r.k, r.method_name))
     for key, rows in candidates.items():
         if key not in own and len({row.protocol for row in rows}) == 1:
             yield from rows

@@ -30,6 +30,7 @@ from orchestrator.report.tables.table import (
     number,
     with_dagger,
 )
+from orchestrator.util.grouping import grouped
 from orchestrator.util.identity import slug
 
 AXES: tuple[Axis, ...] = ("domain", "backbone", "shots", "method", "dataset")
@@ -111,9 +112,7 @@ def _measured_tables(layout: Layout, protocol: Measured) -> Iterator[Table]:
     printed = rows_of_table(f"tab:{layout.label}")
     if not any((row.track, row.domain) in protocol.labels for row in printed):
         return
-    parts: dict[str | None, list[PublishedRow]] = {}
-    for row in printed:
-        parts.setdefault(getattr(row, layout.split) if layout.split else None, []).append(row)
+    parts = grouped(printed, lambda row: getattr(row, layout.split) if layout.split else None)
     for part, rows in parts.items():
         builder = _TableBuilder(layout, rows, protocol, part)
         if any(builder.is_measured(label, block) for label, _ in builder.methods() for block in builder.blocks):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 from orchestrator.analysis.rows import Row, test_name
@@ -30,6 +29,7 @@ from orchestrator.report.tables.table import (
 )
 from orchestrator.tracks import stored_track
 from orchestrator.tracks.base_to_new import BASE_CLASSES, NEW_CLASSES
+from orchestrator.util.grouping import grouped
 from orchestrator.util.identity import slug
 
 _EPOCHS = (1, 2, 5, 10, 20)
@@ -133,12 +133,10 @@ def published_table(grid: GridResults) -> Table | None:
 
     Variants of a method are left out if the method itself was measured: the paper prints no variants.
     """
-    groups: dict[tuple[str, str, str, str, str, str, int], list[Row]] = defaultdict(list)
-    without_changes = {row.method_name for row in grid.rows if row.method == row.method_name}
-    for row in grid.rows:
-        if row.published is not None and (row.method == row.method_name or row.method_name not in without_changes):
-            key = (row.test, row.method, row.track, row.protocol, row.domain, row.backbone, row.k)
-            groups[key].append(row)
+    unchanged = {row.method_name for row in grid.rows if row.method == row.method_name}
+    printed = [row for row in grid.rows if row.published is not None]
+    shown = (row for row in printed if row.method == row.method_name or row.method_name not in unchanged)
+    groups = grouped(shown, lambda r: (r.test, r.method, r.track, r.protocol, r.domain, r.backbone, r.k))
     if not groups:
         return None
     rows = []

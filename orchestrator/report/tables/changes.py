@@ -20,6 +20,7 @@ from orchestrator.report.tables.common import group_table, mean_entry, method_en
 from orchestrator.report.tables.table import Entry, Table, highlighted_columns, number, with_dagger
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracks import stored_track
+from orchestrator.util.grouping import grouped
 
 
 def variants_tables(grid: GridResults, group: ComparisonGroup) -> Iterator[Table]:
@@ -126,9 +127,7 @@ def switch_effects(grid: GridResults) -> Iterator[list[SwitchEffect]]:
     The list has an effect for each label of which cells could be paired. If there is no such label, it has a single
     effect without pairs.
     """
-    results: dict[tuple[str, str], list[Result]] = defaultdict(list)
-    for result in grid.results:
-        results[result.cell.protocol.name, result.cell.track].append(result)
+    results = grouped(grid.results, lambda result: (result.cell.protocol.name, result.cell.track))
     protocols = {result.cell.protocol.name: result.cell.protocol for result in grid.results}
     for name, protocol in protocols.items():
         base = base_protocol(name, protocols)
@@ -136,7 +135,7 @@ def switch_effects(grid: GridResults) -> Iterator[list[SwitchEffect]]:
             continue
         for track in grid.tracks:
             if (name, track) in results:
-                pairs = _paired(results[base, track], results[name, track], grid.labels)
+                pairs = _paired(results.get((base, track), ()), results[name, track], grid.labels)
                 methods = [label for label in grid.methods if label in pairs] or [DASH]
                 yield [SwitchEffect(protocol, protocols[base], track, m, tuple(pairs[m])) for m in methods]
 
@@ -172,15 +171,13 @@ def _unique(variant_of: Callable[[Cell], Hashable], results: Iterable[Result]) -
 
     The key is everything that the two cells of a pair share (:func:`_paired`). ``variant_of(cell)`` is its last part.
     """
-    groups: dict[Hashable, list[Result]] = defaultdict(list)
-    for result in results:
+
+    def shared(result: Result) -> Hashable:
         cell = result.cell
-        key = (
-            cell.backbone.name, cell.domain, cell.dataset.name, cell.shots, cell.seed, cell.sources_rule,
-            cell.method.name, variant_of(cell),
-        )  # fmt: skip
-        groups[key].append(result)
-    return {key: group[0] for key, group in groups.items() if len(group) == 1}
+        place = (cell.backbone.name, cell.domain, cell.dataset.name, cell.shots, cell.seed, cell.sources_rule)
+        return *place, cell.method.name, variant_of(cell)
+
+    return {key: group[0] for key, group in grouped(results, shared).items() if len(group) == 1}
 
 
 def switches_text(protocol: Protocol, base: Protocol | None = None) -> str:

@@ -2,60 +2,54 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median
 
-from orchestrator.analysis.rows import Row
-from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import DASH
 from orchestrator.report.tables.common import method_entry
 from orchestrator.report.tables.table import Entry, Table, difference, number, with_dagger
 from orchestrator.tracks import stored_track
+from orchestrator.util.grouping import grouped
 from orchestrator.util.identity import slug
 from orchestrator.util.units import listed
 
 
 def costs_tables(grid: GridResults) -> Iterator[Table]:
     """Make a table for each track: what a cell costs, by method, backbone and protocol."""
-    return (_costs_table(grid, track) for track in grid.tracks)
-
-
-def _costs_table(grid: GridResults, track: str) -> Table:
-    rows = [row for row in grid.rows if row.track == track]
-    ks = sorted({row.k for row in rows} - {0})
-    groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
-    for row in {row.cell_id: row for row in rows}.values():
-        groups[row.backbone, row.protocol, row.method].append(row)
-    protocols = list(dict.fromkeys(row.protocol for row in rows))
-    order = sorted(groups, key=lambda group: (group[0], protocols.index(group[1]), grid.methods.index(group[2])))
-    lines = []
-    for backbone, protocol, method in order:
-        own = groups[backbone, protocol, method]
-        parameters = sorted({row.trainable_parameters for row in own})
-        smallest_and_largest = dict.fromkeys((f"{parameters[0]:,}", f"{parameters[-1]:,}"))
-        fits = [[row.fit_seconds for row in own if row.k in (0, k)] for k in ks or [0]]
-        line = (
-            method_entry(grid, method),
-            Entry(backbone),
-            Entry(protocol),
-            Entry(f" {DASH} ".join(smallest_and_largest), value=float(parameters[-1])),
-            *(number(median(fit) if fit else None) for fit in fits),
-            number(median(row.eval_seconds for row in own)),
-            number(max(row.peak_memory_mib for row in own), ",.0f"),
-            number(len(own), "d"),
+    for track in grid.tracks:
+        rows = [row for row in grid.rows if row.track == track]
+        ks = sorted({row.k for row in rows} - {0})
+        cells = {row.cell_id: row for row in rows}.values()
+        groups = grouped(cells, lambda row: (row.backbone, row.protocol, row.method))
+        protocols = list(dict.fromkeys(row.protocol for row in rows))
+        order = sorted(groups, key=lambda group: (group[0], protocols.index(group[1]), grid.methods.index(group[2])))
+        lines = []
+        for backbone, protocol, method in order:
+            own = groups[backbone, protocol, method]
+            parameters = sorted({row.trainable_parameters for row in own})
+            smallest_and_largest = dict.fromkeys((f"{parameters[0]:,}", f"{parameters[-1]:,}"))
+            fits = [[row.fit_seconds for row in own if row.k in (0, k)] for k in ks or [0]]
+            line = (
+                method_entry(grid, method),
+                Entry(backbone),
+                Entry(protocol),
+                Entry(f" {DASH} ".join(smallest_and_largest), value=float(parameters[-1])),
+                *(number(median(fit) if fit else None) for fit in fits),
+                number(median(row.eval_seconds for row in own)),
+                number(max(row.peak_memory_mib for row in own), ",.0f"),
+                number(len(own), "d"),
+            )
+            lines.append(with_dagger(line, any(row.selects_on_test for row in own)))
+        fit_titles = [f"fit s, k = {k}" for k in ks] or ["fit s"]
+        note = (
+            "Trainable parameters (fewest and most over datasets), median seconds to adapt and to score, largest peak "
+            "memory in MiB. Seconds are wall-clock on the machines that ran the cells and include waiting for others."
         )
-        lines.append(with_dagger(line, any(row.selects_on_test for row in own)))
-    fit_titles = [f"fit s, k = {k}" for k in ks] or ["fit s"]
-    note = (
-        "Trainable parameters (fewest and most over datasets), median seconds to adapt and to score, largest peak "
-        "memory in MiB. Seconds are wall-clock on the machines that ran the cells and include waiting for others."
-    )
-    title = f"Costs per cell, {stored_track(track).title}"
-    header = ("method", "backbone", "protocol", "trained", *fit_titles, "score s", "peak MiB", "cells")
-    table = Table(f"costs_{slug(track)}", title, note, header, tuple(lines), text_columns=3)
-    return table.without_constant_columns(2, 3)
+        title = f"Costs per cell, {stored_track(track).title}"
+        header = ("method", "backbone", "protocol", "trained", *fit_titles, "score s", "peak MiB", "cells")
+        table = Table(f"costs_{slug(track)}", title, note, header, tuple(lines), text_columns=3)
+        yield table.without_constant_columns(2, 3)
 
 
 def sources_table(grid: GridResults) -> Table | None:
@@ -114,10 +108,9 @@ def missing_table(grid: GridResults) -> Table | None:
         return None
     finished = {result.cell.id for result in grid.results}
     failed = {failure.id for failure in grid.failures}
-    groups: dict[tuple[str, str, str, str, str, int], list[Cell]] = defaultdict(list)
-    for cell in grid.planned:
-        key = (grid.labels[cell.id], cell.track, cell.protocol.name, cell.domain, cell.backbone.name, cell.shots)
-        groups[key].append(cell)
+    groups = grouped(
+        grid.planned, lambda c: (grid.labels[c.id], c.track, c.protocol.name, c.domain, c.backbone.name, c.shots)
+    )
     rows = []
     for (*texts, k), cells in groups.items():
         unfinished = [cell for cell in cells if cell.id not in finished]
