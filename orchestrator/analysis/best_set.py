@@ -23,27 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from orchestrator.analysis import SMALLEST_DIFFERENCE
-from orchestrator.analysis.comparison import (
-    LARGEST_COUNT,
-    POWER,
-    Comparison,
-    MethodScore,
-    Test,
-    by_pair,
-    eliminate,
-    make_comparison,
-    significance_per_pair,
-)
-from orchestrator.analysis.paired_tests import (
-    CONFIDENCE,
-    Floats,
-    Ints,
-    PairedTests,
-    paired_t_tests,
-    skewness,
-    with_skew_intervals,
-)
+from orchestrator.analysis import CONFIDENCE, LARGEST_COUNT, POWER, SMALLEST_DIFFERENCE
+from orchestrator.analysis.comparison import Comparison, MethodScore, Test, by_pair, eliminate, make_comparison
+from orchestrator.analysis.paired_tests import Floats, Ints, PairedTests, paired_t_tests, skewness, with_skew_intervals
 from orchestrator.analysis.sign_flips import flipped_statistics, joint_p
 
 MIN_DATASETS = 5
@@ -89,13 +71,13 @@ def best_set(
     differences_PD = mean_over_seeds(differences_PDS)
     tests = compare_datasets(differences_PD)
 
-    def more(place: int, rivals: int) -> tuple[int | None, int | None]:
+    def more(place: int, significance: float) -> tuple[int | None, int | None]:
         """Return two estimates: how many more datasets, and how many more seeds, would settle the pair at ``place``.
 
         An estimate is ``None`` if :func:`more_datasets` or :func:`more_seeds` has none.
         """
         difference, deviation, n = float(tests.difference[place]), float(tests.deviation[place]), int(tests.n[place])
-        settings = {"significance": significance_per_pair(rivals), "smallest_difference": smallest_difference}
+        settings = {"significance": significance, "smallest_difference": smallest_difference}
         return (
             more_datasets(difference, deviation, n, **settings),
             more_seeds(difference, deviation, differences_PDS[place], **settings),

@@ -34,14 +34,9 @@ method are usually a little better and at times much worse."""
 RULE = 3
 """The version of the rule that makes the best set, its order and the recommendation. Verdicts of earlier versions may
 name other methods."""
-POWER = 0.8
-"""The probability with which a pair of methods is to be settled. The number of further datasets or seeds is
-estimated for this probability."""
 MANY = 100
 """The largest number of further datasets or seeds that a statement names. If more are needed, the statement says that
 some differences are small beside their scatter."""
-LARGEST_COUNT = 1000
-"""The largest number of further datasets or seeds that is estimated."""
 
 Scope = Literal["datasets", "dataset", "draw"]
 """The subject of a statement: datasets like these, this dataset, or this dataset with this draw of support images."""
@@ -272,17 +267,12 @@ def by_pair(methods: int, of_first: NDArray[Any], of_second: NDArray[Any], diago
     return values_MM
 
 
-def significance_per_pair(rivals: int) -> float:
-    """Return the largest p-value at which a test of one pair excludes a method that has ``rivals`` rivals."""
-    return LEVEL / max(rivals, 1)
-
-
 def make_comparison(
     scores: Sequence[MethodScore],
     tests: PairedTests,
     usable_P: NDArray[np.bool_],
     eliminated: tuple[Ints, Floats],
-    more: Callable[[int, int], tuple[int | None, int | None]],
+    more: Callable[[int, float], tuple[int | None, int | None]],
     *,
     scope: Scope,
     images: int | None = None,
@@ -298,7 +288,7 @@ def make_comparison(
         usable_P: the pairs with enough data for a test. Other pairs keep their difference and n, without an interval.
         eliminated: the excluded methods, as :func:`eliminate` returns them.
         more: computes the fields ``more`` and ``more_seeds`` of a :class:`Pair`, from the pair's position in ``tests``
-            and the number of rivals that each method has in the best set.
+            and the largest p-value at which a test of one pair excludes a method of the best set.
         skewed_M: the methods whose exclusion is doubtful unless its p-value is very small; by default none.
         raced: whether a race excluded the methods.
     """
@@ -337,7 +327,7 @@ def make_comparison(
         difference, interval = lead(i, j)
         level = interval is not None and max(-interval[0], interval[1]) <= smallest_difference
         place = int(place_MM[i, j])
-        needed = (None, None) if level else more(place, len(best) - 1)
+        needed = (None, None) if level else more(place, LEVEL / max(len(best) - 1, 1))
         n = int(tests.n[place])
         pairs.append(Pair(scores[i].method, scores[j].method, difference, interval, n, level, *needed))
     return Comparison(scope, tuple(methods), tuple(pairs), most, images, smallest_difference, raced)

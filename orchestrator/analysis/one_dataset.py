@@ -30,19 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from orchestrator.analysis import SMALLEST_DIFFERENCE
-from orchestrator.analysis.comparison import (
-    LARGEST_COUNT,
-    POWER,
-    Comparison,
-    MethodScore,
-    by_pair,
-    eliminate,
-    make_comparison,
-    pairwise_test,
-    significance_per_pair,
-)
-from orchestrator.analysis.paired_tests import CONFIDENCE, Floats, PairedTests, t_values
+from orchestrator.analysis import CONFIDENCE, LARGEST_COUNT, POWER, SMALLEST_DIFFERENCE
+from orchestrator.analysis.comparison import Comparison, MethodScore, by_pair, eliminate, make_comparison, pairwise_test
+from orchestrator.analysis.paired_tests import Floats, PairedTests, t_values
 from orchestrator.analysis.rows import Row
 from orchestrator.store.predictions import StoredPredictions
 
@@ -254,13 +244,13 @@ def best_set_on_dataset(
     about_draw = bool(seeded_P.any()) and int(tests.n[seeded_P].max()) < 2
     usable_P = (tests.n > 1) | ((tests.n == 1) & (~seeded_P | about_draw))
 
-    def more(place: int, rivals: int) -> tuple[int | None, None]:
+    def more(place: int, significance: float) -> tuple[int | None, None]:
         """Return the estimated number of further seeds that settle the pair at ``place``, and ``None``.
 
         ``None`` stands for ``more_seeds``, which only a comparison over several datasets has.
         """
         pair = parts[place]
-        return pair.more_seeds(significance_per_pair(rivals), smallest_difference / 100) if pair else None, None
+        return pair.more_seeds(significance, smallest_difference / 100) if pair else None, None
 
     p_MM = by_pair(len(methods), tests.p_first, tests.p_second, 1.0)
     usable_MM = by_pair(len(methods), usable_P, usable_P, False)

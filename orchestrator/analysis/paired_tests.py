@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
+from orchestrator.analysis import CONFIDENCE
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-CONFIDENCE = 0.95
 ALL_SKEW_FROM = 16
 """With this many datasets or more, corrections for skew use the whole sample skewness. With a smaller number n, they
 use n / 16 of it.

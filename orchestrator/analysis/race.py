@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from orchestrator.analysis import SMALLEST_DIFFERENCE
+from orchestrator.analysis import CONFIDENCE, SMALLEST_DIFFERENCE
 from orchestrator.analysis.best_set import MIN_DATASETS, compare_datasets, exclusion_test, mean_over_seeds
 from orchestrator.analysis.comparison import LEVEL, eliminate
-from orchestrator.analysis.paired_tests import CONFIDENCE, Floats, Ints
+from orchestrator.analysis.paired_tests import Floats, Ints
 
 RACE_LEVEL = 0.03
 """The significance level that all looks spend together. With many rivals, the looks are less correlated than

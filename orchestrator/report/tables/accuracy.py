@@ -9,14 +9,7 @@ from orchestrator.analysis.seed_means import Summary, summarize
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import k_title
-from orchestrator.report.tables.common import (
-    group_table,
-    mean_entry,
-    method_entry,
-    score_entry,
-    summary_entry,
-    with_warnings,
-)
+from orchestrator.report.tables.common import group_table, mean_entry, method_entry, score_entry, summary_entry
 from orchestrator.report.tables.table import (
     Entry,
     Table,
@@ -55,8 +48,8 @@ def main_table(grid: GridResults, group: ComparisonGroup) -> Table:
         )
     title = f"{score[0].upper()}{score[1:]} by method and shots" if any(group.ks) else f"Mean {score} by method"
     header = ("method", *(k_title(k, group.metric.title) for k in group.ks))
-    note = with_warnings(note, group, grid)
-    return group_table(group, "main", title, note, header, highlighted_columns(rows), dash_note=dash_note)
+    rows = highlighted_columns(rows)
+    return group_table(group, "main", title, note, header, rows, dash_note=dash_note, warned=grid)
 
 
 def dataset_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
@@ -73,10 +66,11 @@ def dataset_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
     of = " of shifted" if group.track.scores_variants else f" of {group_mean.name}s" if group_mean else ""
     rows.append((Entry(f"mean{of}"), *highlighted(means)))
     note = f"{group.score_text}, mean ± sample standard deviation over seeds ({group.seeds_text})."
-    note = with_warnings(note, group, grid)
     header = ("dataset", *(grid.display_names[method] for method in group.methods))
-    fields = {"summary_rows": 1, "header_codes": ("dataset", *group.methods)}
-    return group_table(group, "datasets", f"{group.metric.heading} by dataset", note, header, rows, k=k, **fields)
+    title, codes = f"{group.metric.heading} by dataset", ("dataset", *group.methods)
+    return group_table(
+        group, "datasets", title, note, header, rows, k=k, summary_rows=1, header_codes=codes, warned=grid
+    )
 
 
 def epochs_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
@@ -180,10 +174,8 @@ def shift_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | No
             " Own classes: predictions among the classes that occur in the test set alone. The mean of them takes the "
             "test sets with every class as they are."
         )
-    note = with_warnings(note, group, grid)
-    return group_table(
-        group, "shift", f"{group.metric.heading} under distribution shift", note, header, highlighted_columns(rows), k=k
-    )
+    title = f"{group.metric.heading} under distribution shift"
+    return group_table(group, "shift", title, note, header, highlighted_columns(rows), k=k, warned=grid)
 
 
 def _shift_entries(group: ComparisonGroup, k: int, method: str) -> list[Entry]:
@@ -257,7 +249,6 @@ def base_to_new_table(grid: GridResults, group: ComparisonGroup, k: int) -> Tabl
         f"of that group alone. The {mean.name} of the two is taken for each dataset and seed. All: every test image, "
         "predicted among all classes."
     )
-    note = with_warnings(note, group, grid)
     header = ["method", "base", "new", mean.name, "all"]
     title = f"{group.metric.heading} on base and new classes"
-    return group_table(group, "base_to_new", title, note, header, highlighted_columns(rows), k=k)
+    return group_table(group, "base_to_new", title, note, header, highlighted_columns(rows), k=k, warned=grid)

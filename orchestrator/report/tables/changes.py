@@ -16,7 +16,7 @@ from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.analysis.variants import variants_of
 from orchestrator.report.notation import DASH, k_title, signed
-from orchestrator.report.tables.common import group_table, mean_entry, method_entry, with_warnings
+from orchestrator.report.tables.common import group_table, mean_entry, method_entry
 from orchestrator.report.tables.table import Entry, Table, highlighted_columns, number, with_dagger
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracks import stored_track
@@ -38,11 +38,11 @@ def variants_tables(grid: GridResults, group: ComparisonGroup) -> Iterator[Table
             f"The settings that differ, then mean {group.mean_text} over datasets ± sample standard "
             f"deviation over seeds ({group.seeds_text}) and the gain over zero-shot in points."
         )
-        note = with_warnings(note, group, grid)
         settings = (key.replace("_", " ") for key in differing)
         header = ("variant", *settings, *(k_title(k, group.metric.title) for k in group.ks))
         kind, title, texts = f"ablation_{name}", f"Variants of {title_of(name)}", 1 + len(differing)
-        yield group_table(group, kind, title, note, header, highlighted_columns(rows, texts), text_columns=texts)
+        rows = highlighted_columns(rows, texts)
+        yield group_table(group, kind, title, note, header, rows, text_columns=texts, warned=grid)
 
 
 def setting_text(value: Any) -> str:

@@ -15,12 +15,14 @@ from orchestrator.util.units import pluralize
 
 def group_table(
     group: ComparisonGroup, kind: str, title: str, note: str, header: Iterable[str], rows: Iterable[Sequence[Entry]], *,
-    k: int | None = None, **fields: Any,
+    k: int | None = None, warned: GridResults | None = None, **fields: Any,
 ) -> Table:  # fmt: skip
     """Return a table about one group, or about one k of it. ``fields`` are further fields of :class:`Table`.
 
     The table's name is ``kind`` with the group and k. Rows have a dagger if test labels may have chosen the numbers.
+    Given the grid's results as ``warned``, the note ends with warnings about the group.
     """
+    note = note if warned is None else _with_warnings(note, group, warned)
     name = f"{kind}_{group.key.slug}" + (f"_k{k}" if k is not None else "")
     with_daggers = tuple(with_dagger(row, group.selects_on_test) for row in rows)
     return Table(name, f"{title}{at_k(k or 0)}, {group.title}", note, tuple(header), with_daggers, **fields)
@@ -64,7 +66,7 @@ def mean_entry(group: ComparisonGroup, method: str, k: int, *, raced: bool = Fal
     return summary_entry(group, method, mean, gain=lead, missing=f"({missing})", tooltip=tooltip)
 
 
-def with_warnings(note: str, group: ComparisonGroup, grid: GridResults) -> str:
+def _with_warnings(note: str, group: ComparisonGroup, grid: GridResults) -> str:
     """Return the note, followed by warnings: classes with fewer than k images, and methods scored on other images."""
     short = {(row.k, row.dataset): row for row in group.rows if row.short_classes}
     warnings = [

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from orchestrator.analysis import LARGEST_COUNT
 from orchestrator.analysis.best_set import JOINT_FROM, MIN_DATASETS, best_set, more_datasets, more_seeds
-from orchestrator.analysis.comparison import LARGEST_COUNT, LEVEL, MANY
+from orchestrator.analysis.comparison import LEVEL, MANY
 
 Scores = dict[str, dict[tuple[str, int], float]]
 
