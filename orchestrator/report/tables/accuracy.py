@@ -10,16 +10,7 @@ from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import k_title
 from orchestrator.report.tables.common import group_table, mean_entry, method_entry, score_entry, summary_entry
-from orchestrator.report.tables.table import (
-    Entry,
-    Table,
-    difference,
-    highlighted,
-    highlighted_columns,
-    measured,
-    number,
-    with_dagger,
-)
+from orchestrator.report.tables.table import Entry, Table, difference, highlighted, measured, number, with_dagger
 from orchestrator.tracks import stored_track
 from orchestrator.tracks.base_to_new import BASE_CLASSES, NEW_CLASSES
 from orchestrator.util.grouping import grouped
@@ -48,8 +39,7 @@ def main_table(grid: GridResults, group: ComparisonGroup) -> Table:
         )
     title = f"{score[0].upper()}{score[1:]} by method and shots" if any(group.ks) else f"Mean {score} by method"
     header = ("method", *(k_title(k, group.metric.title) for k in group.ks))
-    rows = highlighted_columns(rows)
-    return group_table(group, "main", title, note, header, rows, dash_note=dash_note, warned=grid)
+    return group_table(group, "main", title, note, header, rows, best=True, warned=grid, dash_note=dash_note)
 
 
 def dataset_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
@@ -89,8 +79,8 @@ def epochs_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | N
     )
     dash_note = "A dash: the method has no epochs, fewer of them, or no seed with every target."
     header = ("method", *(f"epoch {epoch}" for epoch in epochs))
-    rows = highlighted_columns(rows)
-    return group_table(group, "epochs", "Accuracy after each epoch", note, header, rows, k=k, dash_note=dash_note)
+    title = "Accuracy after each epoch"
+    return group_table(group, "epochs", title, note, header, rows, k=k, best=True, dash_note=dash_note)
 
 
 def explorer_tables(grid: GridResults) -> Iterator[Table]:
@@ -175,7 +165,7 @@ def shift_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | No
             "test sets with every class as they are."
         )
     title = f"{group.metric.heading} under distribution shift"
-    return group_table(group, "shift", title, note, header, highlighted_columns(rows), k=k, warned=grid)
+    return group_table(group, "shift", title, note, header, rows, k=k, best=True, warned=grid)
 
 
 def _shift_entries(group: ComparisonGroup, k: int, method: str) -> list[Entry]:
@@ -251,4 +241,4 @@ def base_to_new_table(grid: GridResults, group: ComparisonGroup, k: int) -> Tabl
     )
     header = ["method", "base", "new", mean.name, "all"]
     title = f"{group.metric.heading} on base and new classes"
-    return group_table(group, "base_to_new", title, note, header, highlighted_columns(rows), k=k, warned=grid)
+    return group_table(group, "base_to_new", title, note, header, rows, k=k, best=True, warned=grid)

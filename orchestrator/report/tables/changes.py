@@ -17,7 +17,7 @@ from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.analysis.variants import variants_of
 from orchestrator.report.notation import DASH, k_title, signed
 from orchestrator.report.tables.common import group_table, mean_entry, method_entry
-from orchestrator.report.tables.table import Entry, Table, highlighted_columns, number, with_dagger
+from orchestrator.report.tables.table import Entry, Table, number, with_dagger
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracks import stored_track
 from orchestrator.util.grouping import grouped
@@ -41,8 +41,7 @@ def variants_tables(grid: GridResults, group: ComparisonGroup) -> Iterator[Table
         settings = (key.replace("_", " ") for key in differing)
         header = ("variant", *settings, *(k_title(k, group.metric.title) for k in group.ks))
         kind, title, texts = f"ablation_{name}", f"Variants of {title_of(name)}", 1 + len(differing)
-        rows = highlighted_columns(rows, texts)
-        yield group_table(group, kind, title, note, header, rows, text_columns=texts, warned=grid)
+        yield group_table(group, kind, title, note, header, rows, best=True, warned=grid, text_columns=texts)
 
 
 def setting_text(value: Any) -> str:

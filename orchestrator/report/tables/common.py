@@ -9,23 +9,26 @@ from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import at_k
-from orchestrator.report.tables.table import Entry, Table, measured, with_dagger
+from orchestrator.report.tables.table import Entry, Table, highlighted_columns, measured, with_dagger
 from orchestrator.util.units import pluralize
 
 
 def group_table(
     group: ComparisonGroup, kind: str, title: str, note: str, header: Iterable[str], rows: Iterable[Sequence[Entry]], *,
-    k: int | None = None, warned: GridResults | None = None, **fields: Any,
+    k: int | None = None, best: bool = False, warned: GridResults | None = None, text_columns: int = 1, **fields: Any,
 ) -> Table:  # fmt: skip
     """Return a table about one group, or about one k of it. ``fields`` are further fields of :class:`Table`.
 
     The table's name is ``kind`` with the group and k. Rows have a dagger if test labels may have chosen the numbers.
-    Given the grid's results as ``warned``, the note ends with warnings about the group.
+    With ``best``, the best and second best number of every column are highlighted. Given the grid's results as
+    ``warned``, the note ends with warnings about the group.
     """
     note = note if warned is None else _with_warnings(note, group, warned)
     name = f"{kind}_{group.key.slug}" + (f"_k{k}" if k is not None else "")
-    with_daggers = tuple(with_dagger(row, group.selects_on_test) for row in rows)
-    return Table(name, f"{title}{at_k(k or 0)}, {group.title}", note, tuple(header), with_daggers, **fields)
+    shown = highlighted_columns(list(rows), text_columns) if best else rows
+    entries = tuple(with_dagger(row, group.selects_on_test) for row in shown)
+    title = f"{title}{at_k(k or 0)}, {group.title}"
+    return Table(name, title, note, tuple(header), entries, text_columns, **fields)
 
 
 def method_entry(grid: GridResults, method: str) -> Entry:
