@@ -18,18 +18,10 @@ from orchestrator.report.paper.published import (
     Footnotes,
     Position,
     PublishedRow,
+    printed_rows,
     published_datasets,
-    rows_of_table,
 )
-from orchestrator.report.tables.table import (
-    Entry,
-    Table,
-    difference,
-    highlighted_columns,
-    measured,
-    number,
-    with_dagger,
-)
+from orchestrator.report.tables.table import Entry, Table, difference, measured, number, with_dagger, with_highlights
 from orchestrator.util.grouping import grouped
 from orchestrator.util.identity import slug
 
@@ -96,7 +88,7 @@ _FEWER_SEEDS = "Over fewer seeds than the rest; the CSV says how many."
 def published_tables() -> Iterator[Table]:
     """Yield every table of the paper with the printed numbers, and with footnotes that explain some of them."""
     for layout in LAYOUTS:
-        yield _TableBuilder(layout, rows_of_table(f"tab:{layout.label}"), None, None).table()
+        yield _TableBuilder(layout, printed_rows(layout.label), None, None).table()
     yield from dataset_tables()
 
 
@@ -109,7 +101,7 @@ def paper_tables(grid: GridResults) -> Iterator[Table]:
 
 
 def _measured_tables(layout: Layout, protocol: Measured) -> Iterator[Table]:
-    printed = rows_of_table(f"tab:{layout.label}")
+    printed = printed_rows(layout.label)
     if not any((row.track, row.domain) in protocol.labels for row in printed):
         return
     parts = grouped(printed, lambda row: getattr(row, layout.split) if layout.split else None)
@@ -226,7 +218,7 @@ class _TableBuilder:
                 lines[label, name, kind] = entries
         for kind in ("measured", "published"):
             own = [key for key in lines if key[2] == kind]
-            lines.update(zip(own, highlighted_columns([lines[key] for key in own], 0), strict=True))
+            lines.update(zip(own, with_highlights([lines[key] for key in own], 0), strict=True))
         selected = self.protocol is not None and self.protocol.selects_on_test
         rows = []
         for (label, name, kind), entries in lines.items():

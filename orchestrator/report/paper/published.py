@@ -149,9 +149,9 @@ class Footnotes:
         return (*whole, *((letter, note) for note, letter in self._letters.items()))
 
 
-def rows_of_table(label: str) -> tuple[PublishedRow, ...]:
-    """Return the rows of one table, in the table's order; empty for a table that the paper does not have."""
-    return tuple(row for row in published_rows() if row.table == label)
+def printed_rows(label: str) -> tuple[PublishedRow, ...]:
+    """Return the rows of a table, in its order; empty for a table that the paper lacks. ``label``: without ``tab:``."""
+    return tuple(row for row in published_rows() if row.table == f"tab:{label}")
 
 
 def published_accuracy(

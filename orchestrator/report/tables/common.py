@@ -9,7 +9,7 @@ from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import at_k
-from orchestrator.report.tables.table import Entry, Table, highlighted_columns, measured, with_dagger
+from orchestrator.report.tables.table import Entry, Table, measured, with_dagger, with_highlights
 from orchestrator.util.units import pluralize
 
 
@@ -25,7 +25,7 @@ def group_table(
     """
     note = note if warned is None else _with_warnings(note, group, warned)
     name = f"{kind}_{group.key.slug}" + (f"_k{k}" if k is not None else "")
-    shown = highlighted_columns(list(rows), text_columns) if best else rows
+    shown = with_highlights(list(rows), text_columns) if best else rows
     entries = tuple(with_dagger(row, group.selects_on_test) for row in shown)
     title = f"{title}{at_k(k or 0)}, {group.title}"
     return Table(name, title, note, tuple(header), entries, text_columns, **fields)

@@ -184,7 +184,7 @@ def highlighted(entries: Sequence[Entry]) -> list[Entry]:
     return [replace(e, highlight=highlights.get(value, "")) for e, value in zip(entries, printed, strict=True)]
 
 
-def highlighted_columns(rows: Sequence[Sequence[Entry]], text_columns: int = 1) -> list[list[Entry]]:
+def with_highlights(rows: Sequence[Sequence[Entry]], text_columns: int = 1) -> list[list[Entry]]:
     """Return the rows with best and second best highlighted in every column of numbers."""
     columns = [list(column) for column in zip(*rows, strict=True)]
     done = [column if i < text_columns else highlighted(column) for i, column in enumerate(columns)]
