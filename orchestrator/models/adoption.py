@@ -13,15 +13,7 @@ from orchestrator.artifacts.adopted_source import check_digest, examine_checkpoi
 from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.artifacts.source_model import accuracy_inputs, source_accuracy
 from orchestrator.artifacts.spec import artifact_cache, build, with_inputs
-from orchestrator.catalog import (
-    Catalog,
-    CheckpointEntry,
-    backbone_ref,
-    checkpoint_digest,
-    dataset_ref,
-    load_catalog,
-    missing_data,
-)
+from orchestrator.catalog import Catalog, backbone_ref, checkpoint_digest, dataset_ref, load_catalog, missing_data
 from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.location import display_path
 from orchestrator.catalog.yaml_files import read_mapping
@@ -138,7 +130,22 @@ def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Call
     sound = True
     for entry in sorted(entries, key=lambda entry: (entry.backbone, entry.dataset)):
         try:
-            line = _verified(entry, settings)
+            check_digest(entry)
+            loaded = artifact_cache(settings)
+            ref = backbone_ref(loaded.catalog.backbone(entry.backbone))
+            tower = loaded.backbone(ref).tower
+            examined = examine_checkpoint(entry.path, tower.state_dict_open_clip(), tower.shape)
+            wanted = loaded.catalog.dataset(entry.dataset)
+            if missing_data(wanted, loaded.data_root) is not None:
+                score = "not measured, its images are not here"
+            else:
+                dataset = dataset_ref(wanted, loaded.data_root)
+                for spec in with_inputs(accuracy_inputs(ref, dataset, loaded.image_size(ref))):
+                    build(spec, settings)
+                found = source_accuracy(examined.converted.tensors, ref, dataset, loaded)
+                score = f"{found['accuracy_fine_tuned']:.2f} % of {found['test_images']} test images right, "
+                score += f"zero-shot {found['accuracy_zero_shot']:.2f} %"
+            line = f"as adopted; {examined.summary}; {score}"
         except UserError as error:
             sound, line = False, f"WRONG: {error}"
         say(f"{entry.backbone} {entry.dataset}: {line}")
@@ -245,24 +252,3 @@ def _copied(path: Path, home: Path) -> Path:
         if file.parent != home:
             shutil.copyfile(file, home / file.name)
     return home if in_parts else home / path.name
-
-
-def _verified(entry: CheckpointEntry, settings: RunSettings) -> str:
-    """Check an adopted checkpoint, and return one line about it. Raises ``UserError`` if it changed or does not fit."""
-    check_digest(entry)
-    loaded = artifact_cache(settings)
-    backbone = backbone_ref(loaded.catalog.backbone(entry.backbone))
-    tower = loaded.backbone(backbone).tower
-    examined = examine_checkpoint(entry.path, tower.state_dict_open_clip(), tower.shape)
-    line = f"as adopted; {examined.summary}"
-    wanted = loaded.catalog.dataset(entry.dataset)
-    if missing_data(wanted, loaded.data_root) is not None:
-        return f"{line}; not measured, its images are not here"
-    dataset = dataset_ref(wanted, loaded.data_root)
-    for spec in with_inputs(accuracy_inputs(backbone, dataset, loaded.image_size(backbone))):
-        build(spec, settings)
-    found = source_accuracy(examined.converted.tensors, backbone, dataset, loaded)
-    return (
-        f"{line}; {found['accuracy_fine_tuned']:.2f} % of {found['test_images']} test images right, "
-        f"zero-shot {found['accuracy_zero_shot']:.2f} %"
-    )
