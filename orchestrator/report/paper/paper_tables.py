@@ -47,6 +47,10 @@ class Layout:
     columns: tuple[Axis, ...]
     split: Axis | None = None
 
+    def part_of(self, row: PublishedRow) -> str | None:
+        """Return the row's value on the axis ``split``; ``None`` if the table is not split."""
+        return str(getattr(row, self.split)) if self.split else None
+
 
 _BY_DATASET: tuple[Axis, ...] = ("backbone", "shots", "method")
 
@@ -94,21 +98,15 @@ def published_tables() -> Iterator[Table]:
 
 def paper_tables(grid: GridResults) -> Iterator[Table]:
     """Yield the paper's tables that the grid has results for, with measured beside published accuracies."""
-    for protocol in measured_protocols(grid):
-        for layout in LAYOUTS:
-            yield from _measured_tables(layout, protocol)
+    for protocol, layout in product(measured_protocols(grid), LAYOUTS):
+        printed = printed_rows(layout.label)
+        if not any((row.track, row.domain) in protocol.labels for row in printed):
+            continue
+        for part, rows in grouped(printed, layout.part_of).items():
+            builder = _TableBuilder(layout, rows, protocol, part)
+            if any(builder.is_measured(label, block) for label, _ in builder.methods() for block in builder.blocks):
+                yield builder.table()
     yield from dataset_tables(grid)
-
-
-def _measured_tables(layout: Layout, protocol: Measured) -> Iterator[Table]:
-    printed = printed_rows(layout.label)
-    if not any((row.track, row.domain) in protocol.labels for row in printed):
-        return
-    parts = grouped(printed, lambda row: getattr(row, layout.split) if layout.split else None)
-    for part, rows in parts.items():
-        builder = _TableBuilder(layout, rows, protocol, part)
-        if any(builder.is_measured(label, block) for label, _ in builder.methods() for block in builder.blocks):
-            yield builder.table()
 
 
 class _TableBuilder:
@@ -288,40 +286,28 @@ def dataset_tables(grid: GridResults | None = None) -> Iterator[Table]:
     names_of, sources = (grid.names_of, grid.sources) if grid else (None, ())
     measured = {names_of(s.backbone, s.dataset): s.fine_tuned_accuracy for s in sources} if names_of else {}
     for label, domain, title in _DATASET_TABLES:
-        printed = {(row.backbone, row.dataset) for row in published_datasets() if row.domain == domain}
-        if grid is None or not printed.isdisjoint(measured):
-            yield _dataset_table(label, domain, title, measured)
-
-
-def _dataset_table(
-    label: str, domain: str, title: str, measured: Mapping[tuple[str | None, str | None], float]
-) -> Table:
-    """Return the table of one domain.
-
-    ``measured``: (backbone, dataset), by their names in the paper -> the accuracy that was measured here. If it is
-    empty, the table has the printed numbers alone.
-    """
-    published = [row for row in published_datasets() if row.domain == domain]
-    backbones = list(dict.fromkeys(row.backbone for row in published))
-    printed = {(row.backbone, row.dataset): row for row in published}
-    footnotes = Footnotes(label)
-    rows = []
-    for dataset in dict.fromkeys(row.dataset for row in published):
-        first = printed[backbones[0], dataset]
-        entries = [Entry(first.printed_as, footnotes=footnotes.of({"dataset": dataset})), number(first.classes, "d")]
-        for backbone in backbones:
-            accuracy, ours = printed[backbone, dataset].finetuned_accuracy, measured.get((backbone, dataset))
-            lead = difference(None if ours is None else ours - accuracy)
-            entries += [number(ours), number(accuracy), lead] if measured else [number(accuracy)]
-        rows.append(tuple(entries))
-    note = "Number of classes and accuracy of the fine-tuned model in per cent, as printed"
-    columns = [kind for _ in backbones for kind in ("measured", "published", "difference")] if measured else backbones
-    return Table(
-        name=f"paper_{label}" + ("_beside" if measured else ""),
-        title=title + (", measured beside published" if measured else " (published)"),
-        note=f"{note}, beside ours and the difference in points." if measured else f"{note}.",
-        header=("dataset", "classes", *columns),
-        rows=tuple(rows),
-        column_groups=(("", 2), *((backbone, 3) for backbone in backbones)) if measured else (),
-        footnotes=footnotes.all(),
-    )
+        printed = {(row.backbone, row.dataset): row for row in published_datasets() if row.domain == domain}
+        if grid is not None and measured.keys().isdisjoint(printed):
+            continue
+        backbones, footnotes = list(dict.fromkeys(backbone for backbone, _ in printed)), Footnotes(label)
+        rows = []
+        for dataset in dict.fromkeys(dataset for _, dataset in printed):
+            first = printed[backbones[0], dataset]
+            name = Entry(first.printed_as, footnotes=footnotes.of({"dataset": dataset}))
+            entries = [name, number(first.classes, "d")]
+            for backbone in backbones:
+                accuracy, ours = printed[backbone, dataset].finetuned_accuracy, measured.get((backbone, dataset))
+                lead = difference(None if ours is None else ours - accuracy)
+                entries += [number(ours), number(accuracy), lead] if measured else [number(accuracy)]
+            rows.append(tuple(entries))
+        note = "Number of classes and accuracy of the fine-tuned model in per cent, as printed"
+        columns = [kind for _ in backbones for kind in _KINDS] if measured else backbones
+        yield Table(
+            name=f"paper_{label}" + ("_beside" if measured else ""),
+            title=title + (", measured beside published" if measured else " (published)"),
+            note=f"{note}, beside ours and the difference in points." if measured else f"{note}.",
+            header=("dataset", "classes", *columns),
+            rows=tuple(rows),
+            column_groups=(("", 2), *((backbone, 3) for backbone in backbones)) if measured else (),
+            footnotes=footnotes.all(),
+        )
