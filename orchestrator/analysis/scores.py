@@ -92,8 +92,9 @@ def _values(
 ) -> Iterator[tuple[tuple[str, str], tuple[MetricName, float]]]:
     """Yield (cell id, test split) and (metric, value) of every test split that has a value."""
     chosen: dict[str, MetricName] = {one.cell.id: metric or stored_track(one.cell.track).metric for one in results}
-    if all(name == "accuracy" for name in chosen.values()):
-        yield from (((one.cell.id, e.dataset), ("accuracy", e.accuracy)) for one in results for e in one.evaluations)
+    by_accuracy = [one for one in results if chosen[one.cell.id] == "accuracy"]
+    yield from (((one.cell.id, e.dataset), ("accuracy", e.accuracy)) for one in by_accuracy for e in one.evaluations)
+    if len(by_accuracy) == len(results):
         return
     import numpy as np
 
@@ -102,15 +103,11 @@ def _values(
     unread = []
     for result in results:
         name = chosen[result.cell.id]
-        of_recalls = METRICS[name].of_recalls
-        for evaluation in result.evaluations:
-            key = result.cell.id, evaluation.dataset
-            if name == "accuracy":
-                yield key, (name, evaluation.accuracy)
-            elif of_recalls is not None:
+        if (of_recalls := METRICS[name].of_recalls) is not None:
+            for evaluation in result.evaluations:
                 counts_C2 = np.array([pair for pair in evaluation.per_class if pair[1]], dtype=float)
-                yield key, (name, of_recalls(counts_C2[:, 0] / counts_C2[:, 1]))
-        if name != "accuracy" and of_recalls is None:
+                yield (result.cell.id, evaluation.dataset), (name, of_recalls(counts_C2[:, 0] / counts_C2[:, 1]))
+        elif name != "accuracy":
             unread.append(result)
     predictions = read_predictions(unread) if unread and read_predictions is not None else {}
     for cell_id, splits in predictions.items():
