@@ -21,7 +21,7 @@ from orchestrator.grid.resolve import missing_part
 from orchestrator.models.adoption import adopt_checkpoints
 from orchestrator.planning.plan import Plan, source_models
 from orchestrator.util.console import print_line
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, explained
 
 WITHOUT_SOURCES = (*FROZEN_CANDIDATES, "logistic_probe", "lora")
 WITH_SOURCES = ("bolt", "bolt_pooled", *WITHOUT_SOURCES)
@@ -45,12 +45,10 @@ def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate
     texts = request.methods or (WITH_SOURCES if request.sources is not None else WITHOUT_SOURCES)
     if request.backbone == TINY and not request.methods:
         texts = tuple(TINY_RATES.get(text, text) for text in texts)
-    try:
+    with explained(ValueError, where="--methods"):
         candidates = [parse_candidate(text) for text in texts]
         for candidate in candidates:
             candidate.method.check_effects(candidate.settings, "fewshot")
-    except ValueError as error:
-        raise UserError(str(error), where="--methods") from None
     if not request.methods:
         candidates = [each for each in candidates if not missing_part(each.method, each.settings, backbone)]
     for candidate in candidates:
@@ -115,14 +113,13 @@ def _source_pool(request: Request, images: OwnImages, console: Console) -> Mappi
     if not folder.is_dir():
         return {"rule": "leave_one_out", "domain": request.sources}
     write_entries(files[-1], {"checkpoints": {}}, replace=True)  # forgets the sources of an earlier run
-    try:
+    with explained(FileNotFoundError, where="--sources"):
         checkpoints = [str(path) for path in checkpoint_paths(folder).values()]
-        say = partial(print_line, console=console)
-        datasets = adopt_checkpoints(checkpoints, request.backbone, None, files, say=say)
-    except FileNotFoundError as error:
-        raise UserError(str(error), where="--sources") from None
-    except UserError as error:
-        unnamed = "--dataset" in error.hint
-        hint = "name each file after a dataset of the catalog; `data list` shows them" if unnamed else error.hint
-        raise UserError(error.what, where=f"--sources {error.where}".rstrip(), hint=hint) from None
+        try:
+            say = partial(print_line, console=console)
+            datasets = adopt_checkpoints(checkpoints, request.backbone, None, files, say=say)
+        except UserError as error:
+            unnamed = "--dataset" in error.hint
+            hint = "name each file after a dataset of the catalog; `data list` shows them" if unnamed else error.hint
+            raise UserError(error.what, where=f"--sources {error.where}".rstrip(), hint=hint) from None
     return {"rule": "leave_one_out", "datasets": datasets}

@@ -15,7 +15,7 @@ from orchestrator.catalog.validation import check_templates
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions
 from orchestrator.util.atomic_files import nearest_existing, writing
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, explained
 from orchestrator.util.locks import LockHeld, file_lock
 
 KEPT = "finished steps are kept: make room or name another folder, and run the command again"
@@ -75,10 +75,8 @@ def check_request(request: Request, catalog: Catalog, parts: Iterable[Path]) -> 
     if request.page.is_dir():
         raise UserError(f"{request.page}, the file of the page, is a folder", where="-o", hint="name another model")
     if request.images.templates:
-        try:
+        with explained(ValueError, where="--template"):
             check_templates(request.images.templates)
-        except ValueError as error:
-            raise UserError(str(error), where="--template") from None
     images = [os.path.realpath(part) for part in parts]
     for option, path in (("-o", request.model), ("--store", Path(settings.store_url))):
         if any(map(Path(os.path.realpath(path)).is_relative_to, images)):

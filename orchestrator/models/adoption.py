@@ -18,7 +18,7 @@ from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.location import display_path
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.settings import RunSettings
-from orchestrator.util.errors import UserError, explain_hub_error
+from orchestrator.util.errors import UserError, explain_hub_error, explained
 from orchestrator.util.locks import changing
 
 HUB = "hf:"
@@ -203,10 +203,8 @@ def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path) -
         dataset = fitting[0]
     if on_hub:
         path, origin = fetch_repository(address, target.absolute().parent / "checkpoints")
-    try:
+    with explained(UnreadableCheckpoint, where=text if on_hub else ""):
         files = checkpoint_files(path)
-    except UnreadableCheckpoint as error:
-        raise UserError(str(error), where=text if on_hub else "") from None
     return dataset, files[0] if len(files) == 1 else path, origin
 
 

@@ -26,7 +26,7 @@ from orchestrator.catalog import BackboneEntry
 from orchestrator.catalog.backbone_entry import Weights
 from orchestrator.catalog.validation import key_problem
 from orchestrator.models.adoption import HUB, fetch_repository
-from orchestrator.util.errors import UserError, unknown_name
+from orchestrator.util.errors import UserError, explained, unknown_name
 
 QUICK = "-quickgelu"
 """Suffix of open_clip's names for models with QuickGELU. A catalog entry has the field ``quick_gelu`` instead."""
@@ -81,17 +81,11 @@ def backbone_entry(
     if file is not None:
         file = _single_file(file)
         weights, words = Weights(file=str(file.absolute())), checkpoint_name(file)
-        try:
+        with explained(UnknownActivation, where="--quick-gelu/--gelu"), explained(UnreadableCheckpoint, where="--file"):
             _check_config(file.parent, architecture, config, shape)
             quick_gelu = file_activation(file, architecture, quick_gelu)
-        except UnknownActivation as error:
-            raise UserError(str(error), where="--quick-gelu/--gelu") from None
-        except UnreadableCheckpoint as error:
-            raise UserError(str(error), where="--file") from None
-    try:
+    with explained(UnknownPreprocessing):
         how = preprocessing(config, model, str(pretrained or file))
-    except UnknownPreprocessing as error:
-        raise UserError(str(error)) from None
     name = name or f"{Path(model).stem}-{words}".lower()
     if wrong := key_problem(name):
         raise UserError(wrong, where="--name")
@@ -268,10 +262,8 @@ def _single_file(path: Path) -> Path:
 
     Raises ``UserError`` if there is none, or if there are several.
     """
-    try:
+    with explained(UnreadableCheckpoint, where="--file"):
         files = checkpoint_files(path.expanduser())
-    except UnreadableCheckpoint as error:
-        raise UserError(str(error), where="--file") from None
     if len(files) > 1:
         what = "these weights are in several files, but a backbone needs a single file"
         raise UserError(what, where="--file", hint="save one: model.save_pretrained(FOLDER, max_shard_size='100GB')")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class UserError(Exception):
@@ -26,6 +27,15 @@ class UserError(Exception):
         if hint:
             parts.append(hint)
         super().__init__("\n  ".join(parts))
+
+
+@contextmanager
+def explained(*kinds: type[Exception], where: str = "") -> Iterator[None]:
+    """Turn an error of one of these kinds, whose text is for people, into a :class:`UserError` with the same text."""
+    try:
+        yield
+    except kinds as error:
+        raise UserError(str(error), where=where) from None
 
 
 LONGEST = 200
