@@ -32,11 +32,11 @@ def source_table(catalog: Catalog, store: Store, backbone: str | None) -> Render
     chosen = list(catalog.backbones.values()) if backbone is None else [catalog.backbone(backbone, "--backbone")]
     models = source_artifacts(store, "SourceModel")
     tuned = grouped(models, lambda model: (model.identity["backbone"]["digest"], model.identity["dataset"]["name"]))
-    return Group(*(part for entry in chosen for part in _of_one(entry, catalog, tuned, store)))
+    return Group(*(part for entry in chosen for part in _of_one(entry, catalog, tuned)))
 
 
 def _of_one(
-    entry: BackboneEntry, catalog: Catalog, tuned: Mapping[tuple[str, str], list[Artifact]], store: Store
+    entry: BackboneEntry, catalog: Catalog, tuned: Mapping[tuple[str, str], list[Artifact]]
 ) -> list[RenderableType]:
     """Return what to print about one backbone: its title, a table of its source models, the datasets without a model.
 
