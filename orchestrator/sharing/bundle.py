@@ -120,16 +120,14 @@ class Bundle:
 
         Tables of failures, of source models and of the paper's numbers are left out: they need more than results.
         """
-        labels = {cell_id: label for cell_id, (_, label) in self.cells.items()}
         cells, metric = [cell for cell, _ in self.cells.values()], self.manifest["metric"]
         smallest_difference = float(self.manifest["smallest_difference"])
 
         def label_of(cell: Cell) -> str:
-            return labels[cell.id]
+            return self.cells[cell.id][1]
 
         def read(asked: Sequence[Result]) -> dict[str, tuple[StoredPredictions, ...]]:
-            ids = [result.cell.id for result in asked]
-            return {cell_id: self.predictions[cell_id] for cell_id in ids if cell_id in self.predictions}
+            return {one.cell.id: self.predictions[one.cell.id] for one in asked if one.cell.id in self.predictions}
 
         races: tuple[RacedPlace, ...] = ()
         if (failed := self.manifest["raced"]) is not None:
