@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 from bolt.util.json_text import parse_json
 from orchestrator import __version__
 from orchestrator.analysis import CostKind
-from orchestrator.analysis.raced_places import RacedPlace, grid_races
+from orchestrator.analysis.raced_places import grid_races
 from orchestrator.analysis.rows import labels_of
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
@@ -121,7 +121,7 @@ class Bundle:
         Tables of failures, of source models and of the paper's numbers are left out: they need more than results.
         """
         cells, metric = [cell for cell, _ in self.cells.values()], self.manifest["metric"]
-        smallest_difference = float(self.manifest["smallest_difference"])
+        smallest, failed = float(self.manifest["smallest_difference"]), self.manifest["raced"]
 
         def label_of(cell: Cell) -> str:
             return self.cells[cell.id][1]
@@ -129,17 +129,15 @@ class Bundle:
         def read(asked: Sequence[Result]) -> dict[str, tuple[StoredPredictions, ...]]:
             return {one.cell.id: self.predictions[one.cell.id] for one in asked if one.cell.id in self.predictions}
 
-        races: tuple[RacedPlace, ...] = ()
-        if (failed := self.manifest["raced"]) is not None:
-            races = grid_races(cells, label_of, self.results, failed, metric, read, smallest_difference)
+        is_race = failed is not None
+        races = grid_races(cells, label_of, self.results, failed, metric, read, smallest) if is_race else ()
         arranged = arrange_results(
             results=self.results,
-            failures=(),
             planned=cells,
             label_of=label_of,
             read_predictions=read,
             text_limits=self.text_limits,
-            smallest_difference=smallest_difference,
+            smallest_difference=smallest,
             saves=self.manifest["cost"],
             metric=metric,
             raced=races,
