@@ -126,9 +126,9 @@ def test_an_export_that_is_killed_before_its_end_leaves_no_folder(
     with monkeypatch.context() as patched:
         patched.setattr("orchestrator.models.export.write_card", killed)
         with pytest.raises(KeyboardInterrupt):
-            save_model(made, result, world.loaded, tmp_path / "model")
+            save_model(made, result, world.loaded, tmp_path / "model", "adapter")
     assert not (tmp_path / "model").exists()
-    save_model(made, result, world.loaded, tmp_path / "model")
+    save_model(made, result, world.loaded, tmp_path / "model", "adapter")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
