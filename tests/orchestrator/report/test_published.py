@@ -5,10 +5,10 @@ import pytest
 from orchestrator.catalog import load_catalog
 from orchestrator.report.paper.published import (
     AVERAGE,
+    printed_rows,
     published_accuracy,
     published_datasets,
     published_rows,
-    rows_of_table,
 )
 from orchestrator.report.published_report import paper_verdicts, published_verdict_table
 
@@ -28,7 +28,7 @@ from orchestrator.report.published_report import paper_verdicts, published_verdi
 )
 def test_lookups(key: tuple[str, str | None, str, int | None, str, str | None], accuracy: float | None) -> None:
     assert published_accuracy(*key) == accuracy
-    assert rows_of_table("tab:none") == ()
+    assert printed_rows("none") == ()
 
 
 def test_only_the_known_slip_is_printed_twice_with_different_values() -> None:
