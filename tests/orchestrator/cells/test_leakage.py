@@ -174,11 +174,8 @@ def test_every_method_of_a_track_is_given_the_same_images(world: World, track: s
             continue  # this method gets no crops
         cell = world.pick(name, track)
         task = make_task(CellInputs(cell, world.loaded))
-        assert task.oracle is None
         images = task.unlabelled if track.startswith("tta") else task.support
-        assert (len(task.support) == 0) == (track.startswith("tta"))
-        rows = torch.arange(4)
-        seen.append((name, [images.pixels(view, rows) for view in (0, 1, 2)]))
+        seen.append((name, [images.pixels(view, torch.arange(4)) for view in (0, 1, 2)]))
     first, pixels = seen[0]
     for other, same in seen[1:]:
         assert all(torch.equal(a, b) for a, b in zip(pixels, same, strict=True)), (first, other)

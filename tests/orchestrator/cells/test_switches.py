@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tower import ImageTower
-from bolt.protocol import PUBLISHED, STRICT, SWITCHES
+from bolt.protocol import PUBLISHED, STRICT, SWITCHES, Precision
 from bolt.task.support import validation_tenth
 from bolt.task.task import Task
 from orchestrator.artifacts.images import Images
@@ -145,12 +145,10 @@ def test_baselines_may_see_lighter_crops_than_bolt(world: World) -> None:
 
 
 def test_selection_on_the_test_set_needs_a_switch_and_is_told(world: World) -> None:
-    strict = result_of(world, world.pick("linear_probe"))
     cell = turned(world.pick("linear_probe"), config_selection="best_on_test")
-    chosen = result_of(world, cell)
+    strict, chosen = result_of(world, world.pick("linear_probe")), result_of(world, cell)
     assert cell.selects_on_test
-    assert "selected_learning_rate" in chosen.details
-    assert "selected_learning_rate" not in strict.details
+    assert ["selected_learning_rate" in one.details for one in (strict, chosen)] == [False, True]
     assert chosen.evaluations[0].accuracy >= strict.evaluations[0].accuracy
     assert task_of(world, cell).oracle is not None
 
@@ -164,11 +162,10 @@ def test_alpha_at_test_time_needs_a_switch_to_see_labels(world: World) -> None:
 
 
 def test_the_meta_learned_start_may_be_scored_on_a_tenth_of_the_training_split(world: World) -> None:
-    cell = turned(world.pick("meta_init", "meta"), meta_scoring="validation")
-    (score,) = result_of(world, cell).evaluations
-    assert score.total == world.catalog.dataset(cell.dataset.name).sizes.train // 10
-    (other,) = result_of(world, turned(world.pick("bolt", "meta"), meta_scoring="validation")).evaluations
-    assert other.total == world.catalog.dataset(cell.dataset.name).sizes.test
+    sizes = world.catalog.dataset(DATASETS[0]).sizes
+    for method, total in (("meta_init", sizes.train // 10), ("bolt", sizes.test)):
+        (score,) = result_of(world, turned(world.pick(method, "meta"), meta_scoring="validation")).evaluations
+        assert score.total == total
 
 
 def test_the_meta_track_scores_after_every_epoch(world: World) -> None:
@@ -223,8 +220,8 @@ def test_a_drifting_stream_brings_few_classes_at_a_time_and_every_image_once(wor
     assert result_of(world, turned(cell, stream="drifting")).evaluations[0].total == size
 
 
-def in_bfloat16(cell: Cell) -> Cell:
-    return replace(cell, backbone=replace(cell.backbone, precision="bfloat16"))
+def in_format(cell: Cell, precision: Precision) -> Cell:
+    return replace(cell, backbone=replace(cell.backbone, precision=precision))
 
 
 @pytest.fixture
@@ -244,11 +241,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.mark.parametrize("method", ["bolt", "lora", "atlas", "linear_probe"])
 def test_everything_in_a_cell_runs_the_tower_in_its_format(method: str, world: World, passes: list[bool]) -> None:
-    cell = in_bfloat16(world.pick(method, shots=1))
-    reads = cell_artifacts(cell, world.catalog)
-    for spec in with_inputs(reads.specs):
-        build(spec, world.settings)
-    result = measure(cell, world.loaded).result
+    result = result_of(world, in_format(world.pick(method, shots=1), "bfloat16"))
     assert passes
     assert all(passes)
     assert result.manifest.precision == "bfloat16"
@@ -256,8 +249,8 @@ def test_everything_in_a_cell_runs_the_tower_in_its_format(method: str, world: W
 
 
 def test_a_run_without_a_gpu_refuses_tf32_before_it_starts(world: World) -> None:
-    cells = [replace(cell, backbone=replace(cell.backbone, precision="tf32")) for cell in world.grid.cells[:2]]
-    plan = make_plan(replace(world.grid, cells=tuple(cells)), world.catalog, world.loaded.store)
+    cells = tuple(in_format(cell, "tf32") for cell in world.grid.cells[:2])
+    plan = make_plan(replace(world.grid, cells=cells), world.catalog, world.loaded.store)
     check_precisions(plan, gpus=1)
     with pytest.raises(UserError, match="tf32"):
         execute(plan, world.settings, RunOptions(local=True), ProgressCounter([]), print)
@@ -265,7 +258,7 @@ def test_a_run_without_a_gpu_refuses_tf32_before_it_starts(world: World) -> None
 
 def test_features_belong_to_a_format_and_heads_to_all(world: World) -> None:
     cell = world.pick("linear_probe")
-    ours, other = (cell_artifacts(each, world.catalog) for each in (cell, in_bfloat16(cell)))
+    ours, other = (cell_artifacts(each, world.catalog) for each in (cell, in_format(cell, "bfloat16")))
     assert ours.head == other.head
     assert ours.support_images == other.support_images
     assert ours.support_features.address != other.support_features.address
@@ -273,6 +266,5 @@ def test_features_belong_to_a_format_and_heads_to_all(world: World) -> None:
 
 
 def test_a_format_that_the_device_does_not_have_is_refused_in_words(world: World) -> None:
-    cell = world.pick("zero_shot")
     with pytest.raises(UserError, match="tf32"):
-        world.loaded.backbone(replace(cell.backbone, precision="tf32"))
+        world.loaded.backbone(in_format(world.pick("zero_shot"), "tf32").backbone)
