@@ -111,11 +111,9 @@ def add_dataset(
     if old := catalog.datasets.get(name):
         own_entry = catalog.files["datasets", name] == display_path(catalog_file)
         if not (options.replace and own_entry):
-            raise UserError(
-                f"there is a dataset {name!r} already, in {catalog.files['datasets', name]}",
-                hint=f"give another name: --name {free_name(name, catalog.datasets)}"
-                + "; or replace it, if its images have changed: --replace" * own_entry,
-            )
+            hint = f"give another name: --name {free_name(name, catalog.datasets)}"
+            hint += "; or replace it, if its images have changed: --replace" * own_entry
+            raise UserError(f"there is a dataset {name!r} already, in {catalog.files['datasets', name]}", hint=hint)
         options = kept_options(options, old)
     layout = find(name, options.columns) if find else find_layout(path, options.columns)
     options = replace(options, title=options.title or _title(dataset_key(path)))
@@ -166,12 +164,10 @@ def add_layout(
     if found.broken:
         if not options.exclude_broken:
             lines = listed([f"{broken.origin}: {broken.reason}" for broken in found.broken], SHOWN_BROKEN, "\n  ")
-            raise UserError(
-                f"{len(found.broken)} of {found.decoded} images cannot be decoded:\n  {lines}",
-                hint="correct --bands"
-                if options.reading.bands and len(found.broken) == found.decoded
-                else "repair or remove them, or exclude them with --exclude-broken",
-            )
+            hint = "repair or remove them, or exclude them with --exclude-broken"
+            if options.reading.bands and len(found.broken) == found.decoded:
+                hint = "correct --bands"
+            raise UserError(f"{len(found.broken)} of {found.decoded} images cannot be decoded:\n  {lines}", hint=hint)
         exclude_broken(found, layout.data_root)
         raw = open_dataset(entry, layout.data_root)
     fields["sizes"] = {"train": len(raw.train), "test": len(raw.test)}
@@ -237,11 +233,9 @@ def _refuse_untestable(raw: RawDataset) -> None:
     for part, needed in (("train", "learn from"), ("test", "be tested on")):
         sizes = raw.class_sizes(part)
         if absent := [word for word, size in zip(raw.class_names, sizes, strict=True) if not size]:
-            raise UserError(
-                f"class {absent[0]!r} has too few images: none is left to {needed}",
-                hint="every class needs an image in both parts, so at least two for an 80/20 split"
-                + (f"; also too few: {', '.join(absent[1:6])}" if absent[1:] else ""),
-            )
+            hint = "every class needs an image in both parts, so at least two for an 80/20 split"
+            hint += f"; also too few: {', '.join(absent[1:6])}" if absent[1:] else ""
+            raise UserError(f"class {absent[0]!r} has too few images: none is left to {needed}", hint=hint)
 
 
 def _notes(found: Verified, raw: RawDataset) -> list[str]:

@@ -24,6 +24,7 @@ from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.verify import check_image
 from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
+from orchestrator.util.identity import file_digest
 from orchestrator.util.threads import thread_map
 from orchestrator.util.units import listed, pluralize
 
@@ -139,7 +140,7 @@ def _image_files(
         for index in range(len(part))
     ]
 
-    digest = cache(_digest)
+    digest = cache(partial(file_digest, kind=partial(hashlib.blake2b, digest_size=16)))
 
     def look(index: int) -> tuple[str, ImageFile]:
         path, part, label = listed[index]
@@ -157,11 +158,6 @@ def _holder(folder: Path, origin: str) -> Path:
     """Return the file that holds an image: the image's own, a shard, or a parquet file."""
     own = folder / origin
     return next((path for path in (own, *own.parents) if path.is_file()), folder / origin.rpartition("[")[0])
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, partial(hashlib.blake2b, digest_size=16)).hexdigest()
 
 
 def _class_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile]) -> list[str]:

@@ -49,7 +49,11 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
     if isinstance(given, tuple):
         if len(given) != len(from_data):
             raise UserError(f"{len(given)} names are given, but the data has {len(from_data)} classes", where=where)
-        _check_order(given, from_data, where)
+        known = set(map(letters_of, from_data))
+        for name, own in zip(given, from_data, strict=True):
+            if letters_of(name) in known and letters_of(name) != letters_of(own):
+                what = f"the list is not in label order: {name!r} is where the data's class is {own!r}"
+                raise UserError(what, where=where, hint=f"write a mapping from the data's names: {{{own}: WORDS, ...}}")
         return given
     renamed = entry.renamed if given is None else given
     by_plain = _by_plain(renamed)
@@ -126,15 +130,6 @@ def _by_plain(names: Mapping[str, str]) -> dict[str, str]:
 def letters_of(name: str) -> str:
     """Return the letters and digits of a name in lower case. Two spellings of one name have them in common."""
     return "".join(letter for letter in unicodedata.normalize("NFC", name).casefold() if letter.isalnum())
-
-
-def _check_order(given: Sequence[str], from_data: Sequence[str], where: str) -> None:
-    """Raise ``UserError`` if a list of names gives a class the name that another class has in the data."""
-    known = {letters_of(name) for name in from_data}
-    for name, own in zip(given, from_data, strict=True):
-        if letters_of(name) in known and letters_of(name) != letters_of(own):
-            what = f"the list is not in label order: {name!r} is where the data's class is {own!r}"
-            raise UserError(what, where=where, hint=f"write a mapping from the data's names: {{{own}: WORDS, ...}}")
 
 
 def _check_distinct(words: Sequence[str], names: Sequence[str], where: str) -> None:

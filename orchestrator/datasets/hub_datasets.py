@@ -45,12 +45,7 @@ def _address(address: str) -> re.Match[str]:
 
 
 def fetch_layout(
-    address: str,
-    data_root: Path,
-    console: Console,
-    name: str,
-    columns: Mapping[str, str],
-    endpoint: str | None = None,
+    address: str, data_root: Path, console: Console, name: str, columns: Mapping[str, str], endpoint: str | None = None
 ) -> Layout:
     """Fetch a dataset into ``data_root/name``, unless it is there already, and return its layout.
 
@@ -64,13 +59,14 @@ def fetch_layout(
     """
     repo, config, splits = _address(address).group("repo", "config", "splits")
     page, folder = f"https://huggingface.co/datasets/{repo}", data_root / name
-    revision: str | None
-    if folder.exists():
-        revision = _fetched_revision(folder, repo)
-        paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*")]
-    else:
+    if not folder.exists():
         info = repository(repo, None, endpoint, page)
         revision, paths = info.sha, [file.rfilename for file in info.siblings or ()]
+    else:
+        fetched = (folder / FETCHED).read_text(encoding="utf-8").split() if (folder / FETCHED).is_file() else []
+        if len(fetched) != 2 or fetched[0] != repo:
+            raise UserError(f"{folder} exists, but was not fetched from {repo}", hint="give another name: --name NAME")
+        revision, paths = fetched[1], [path.relative_to(folder).as_posix() for path in folder.rglob("*")]
     route: dict[str, Any] = {"kind": "huggingface", "repo": repo, "revision": revision}
     in_tables = any(path.endswith(".parquet") for path in paths)
     if in_tables:
@@ -117,14 +113,6 @@ def _fetch(entry: DatasetEntry, data_root: Path, console: Console, endpoint: str
         os.rename(inner, dataset_folder(entry, data_root))
 
 
-def _fetched_revision(folder: Path, repo: str) -> str:
-    """Return the commit that a folder was fetched from. Raises ``UserError`` if it was not fetched from ``repo``."""
-    found = (folder / FETCHED).read_text(encoding="utf-8").split() if (folder / FETCHED).is_file() else []
-    if len(found) != 2 or found[0] != repo:
-        raise UserError(f"{folder} exists, but was not fetched from {repo}", hint="give another name: --name NAME")
-    return found[1]
-
-
 def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: str) -> dict[str, Any]:
     """Return fields for a repository's route: ``splits`` and, if the user names a configuration, ``config``.
 
@@ -153,9 +141,8 @@ def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: st
         hint = "name one: " + " or ".join(f"hf:{repo}:{name}" for name in found if name)
         raise UserError(f"{repo} has several configurations: {', '.join(filter(None, found))}", hint=hint)
     if config is not None and config not in found:
-        raise UserError(
-            f"{repo} has no configuration {config!r}, only {', '.join(filter(None, found)) or 'one without a name'}"
-        )
+        known = ", ".join(filter(None, found)) or "one without a name"
+        raise UserError(f"{repo} has no configuration {config!r}, only {known}")
     splits = found[config] if config is not None else next(iter(found.values()))
     parts = {part: split for split in splits if (part := part_of(split)) in ("train", "test")}
     chosen = given.split(",") if given else list(splits) if len(splits) == 1 else [*map(parts.get, ("train", "test"))]

@@ -99,11 +99,6 @@ class Images:
         return torch.stack([evaluation_view(self.image(row), size) for row in rows])
 
 
-def why_unreadable(error: Exception) -> str:
-    """Return the reason why an image cannot be decoded, in one line."""
-    return one_line(error)
-
-
 def write_images(
     part: Part,
     transform: Callable[[Image.Image], NDArray[np.uint8]],
@@ -125,7 +120,7 @@ def write_images(
         try:
             return transform(part.read(index))
         except UNREADABLE as error:
-            return why_unreadable(error)
+            return one_line(error)
 
     shapes = np.zeros((len(part), 2), dtype=np.int32)
     broken: list[str] = []
@@ -140,11 +135,9 @@ def write_images(
         stream.flush()
         os.fsync(stream.fileno())  # after a power failure there must be no manifest without its pixels
     if broken:
-        raise UserError(
-            f"{len(broken)} of {len(part)} images cannot be decoded:\n  " + "\n  ".join(broken),
-            hint="repair the images, or exclude them: "
-            + shlex.join(["python", "-m", "orchestrator", "data", "verify", *verify, "--exclude-broken"]),
-        )
+        remedy = shlex.join(["python", "-m", "orchestrator", "data", "verify", *verify, "--exclude-broken"])
+        what = f"{len(broken)} of {len(part)} images cannot be decoded:\n  " + "\n  ".join(broken)
+        raise UserError(what, hint=f"repair the images, or exclude them: {remedy}")
     sizes = 3 * shapes.astype(np.int64).prod(axis=1)
     np.save(folder / "labels.npy", part.labels)
     np.save(folder / "shapes.npy", shapes)

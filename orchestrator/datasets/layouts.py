@@ -91,15 +91,12 @@ def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
 def _checked(layout: Layout, path: Path) -> Layout:
     """Return the layout. Raises ``UserError`` for a class name that is not UTF-8, and for fewer than two classes."""
     if foreign := next(filter(_FOREIGN_BYTES.search, layout.names), None):
-        raise UserError(
-            f"the name of the class folder {foreign!a} is not UTF-8", where=str(path), hint="rename the folder"
-        )
+        what = f"the name of the class folder {foreign!a} is not UTF-8"
+        raise UserError(what, where=str(path), hint="rename the folder")
     if len(layout.names) < 2:
-        raise UserError(
-            f"there is only one class, {layout.names[0]!r}; classification needs at least two",
-            where=str(path),
-            hint="put the images of each class into a folder of its own, side by side",
-        )
+        what = f"there is only one class, {layout.names[0]!r}; classification needs at least two"
+        hint = "put the images of each class into a folder of its own, side by side"
+        raise UserError(what, where=str(path), hint=hint)
     return layout
 
 
@@ -130,31 +127,23 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     folder = dataset_folder(given)
     found = part_folders(folder)
     others = [path for path in class_folders(folder) if path not in found.values()]
-    datasets = [path for path in others if {"train", "test"} & part_folders(path).keys()]
-    if datasets:
-        raise UserError(
-            f"{datasets[0].name}/ has train/ or test/ in it: this looks like a folder of datasets, not of classes",
-            where=str(folder),
-            hint="give one dataset: " + ", or ".join(map(str, datasets[:4])),
-        )
+    if datasets := [path for path in others if {"train", "test"} & part_folders(path).keys()]:
+        what = f"{datasets[0].name}/ has train/ or test/ in it: this looks like a folder of datasets, not of classes"
+        raise UserError(what, where=str(folder), hint="give one dataset: " + ", or ".join(map(str, datasets[:4])))
     parts: dict[str, Path] = {name: found[name] for name in ("train", "test") if name in found}
     if len(parts) == 1 and (tested or "train" not in parts):
         here, missing = ("train", "test") if "train" in parts else ("test", "train")
         if lacking := [path.name for path in others if part_of(path.name) == missing]:
-            raise UserError(
-                f"{lacking[0]}/ has no class folders, but {parts[here].name}/ has",
-                where=str(folder),
-                hint="sort its images into folders of the classes"
-                + f", or give {parts[here]} alone for an 80/20 split" * (tested and here == "train"),
-            )
-        beside = ", ".join([path.name for path in others][:6])
-        beside = ", ".join(filter(None, (beside, *(found[name].name for name in found if name not in (here, "all")))))
-        raise UserError(
-            f"there is {parts[here].name}/ but no {missing}/" + (f"; the other folders are {beside}" if beside else ""),
-            where=str(folder),
-            hint=f"rename the folder that holds the {missing} images to {missing}, or put all class folders side by "
-            "side" + " for an 80/20 split" * tested,
-        )
+            hint = "sort its images into folders of the classes"
+            hint += f", or give {parts[here]} alone for an 80/20 split" * (tested and here == "train")
+            what = f"{lacking[0]}/ has no class folders, but {parts[here].name}/ has"
+            raise UserError(what, where=str(folder), hint=hint)
+        beside = [path.name for path in others][:6]
+        beside += [path.name for name, path in found.items() if name not in (here, "all")]
+        what = f"there is {parts[here].name}/ but no {missing}/"
+        what += f"; the other folders are {', '.join(beside)}" if beside else ""
+        hint = f"rename the folder that holds the {missing} images to {missing}, or put all class folders side by side"
+        raise UserError(what, where=str(folder), hint=hint + " for an 80/20 split" * tested)
     recipe = "official" if parts else "eighty_twenty"
     if not parts and (folder / "all").is_dir() and "all" not in found:
         raise UserError("a class folder cannot be called 'all'", where=str(folder), hint="rename the folder")
@@ -171,11 +160,9 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     if len(classes) == 1:
         inner = listed([path.name for path in class_folders(classes[0])], SHOWN)
         remedy = "move them one folder up" if "train" in parts else f"give {classes[0]}"
-        raise UserError(
-            f"there is only one class, {classes[0].name!r}; classification needs at least two",
-            where=str(classes[0].parent),
-            hint=f"if its sub-folders ({inner}) are the classes, {remedy}" if nested else _advice(folder),
-        )
+        hint = f"if its sub-folders ({inner}) are the classes, {remedy}" if nested else _advice(folder)
+        what = f"there is only one class, {classes[0].name!r}; classification needs at least two"
+        raise UserError(what, where=str(classes[0].parent), hint=hint)
     notes = unused_notes(given, parts.values())
     if nested:
         notes.append(
@@ -191,15 +178,10 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
 
 def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     if path.suffix.lower() not in TABLES:
-        raise UserError(
-            f"{path.name} is neither a folder nor a table ({', '.join(TABLES)})",
-            where=str(path),
-            hint="unpack it, and give the folder"
-            if path.suffix.lower() in ARCHIVES
-            else _TO_PARQUET
-            if path.suffix.lower() == ".arrow"
-            else "save a spreadsheet as CSV in UTF-8",
-        )
+        hints = {".arrow": _TO_PARQUET, **dict.fromkeys(ARCHIVES, "unpack it, and give the folder")}
+        hint = hints.get(path.suffix.lower(), "save a spreadsheet as CSV in UTF-8")
+        what = f"{path.name} is neither a folder nor a table ({', '.join(TABLES)})"
+        raise UserError(what, where=str(path), hint=hint)
     folder = folder_of(path)
     columns, notes, readers = read_table(path)
     if unknown := next((name for name in given.values() if name not in columns), None):
@@ -248,11 +230,9 @@ def choose_columns(
     rest = [name for name in columns if name and name not in chosen.values()]
     said = [name for name in rest if _MARKS_PART.fullmatch(name) and {*map(str.casefold, columns[name])} <= _YES_NO]
     if said and "split" not in chosen and not marked_classes(columns):
-        raise UserError(
-            f"the column {said[0]!r} seems to say which rows are for training",
-            where=str(table),
-            hint="write a column 'split' of train and test, or remove this column for an 80/20 split",
-        )
+        what = f"the column {said[0]!r} seems to say which rows are for training"
+        hint = "write a column 'split' of train and test, or remove this column for an 80/20 split"
+        raise UserError(what, where=str(table), hint=hint)
     if "label" not in chosen and not marked_classes(columns):
         for name in (usual["label"] or rest * (len(rest) == 1))[:1]:
             chosen["label"] = _column_of_names(name, {name: columns[name] for name in rest}, usual["label"], table)
@@ -264,8 +244,7 @@ def choose_columns(
     if "label" not in chosen and (marks := marked_classes(columns)):
         notes.append(f"the class of a row is the column with its only 1: {listed(marks, SHOWN)}")
         rest = [name for name in rest if name not in marks]
-    unused = [name for name in rest if name not in chosen.values()]
-    if unused:
+    if unused := [name for name in rest if name not in chosen.values()]:
         notes.append(f"columns that are not used: {listed(unused, SHOWN)}")
     return chosen, notes
 

@@ -38,7 +38,12 @@ def read_draw(raw: RawDataset, files: tuple[Path, ...]) -> dict[str, NDArray[np.
         if path.stat().st_size > LARGEST_FILE:
             raise _damaged(path, "has more than 256 MiB")
         try:
-            listed |= _read_pickle(path) if path.suffix == ".pkl" else _read_lines(path)
+            if path.suffix == ".pkl":
+                found = read_pickle(io.BytesIO(path.read_bytes()))  # loads no class that the pickle names
+                listed |= {str(part): [_row(datum) for datum in data] for part, data in found.items()}
+            else:
+                lines = path.read_text(encoding="utf-8").splitlines()
+                listed[path.stem.rpartition("_")[2]] = [_pair(json.loads(line)) for line in lines if line.strip()]
         except (UnsafeFile, pickle.UnpicklingError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise _damaged(path, f"cannot be read: {shorten(str(error))}") from None
         except (EOFError, IndexError, RecursionError, OSError, MemoryError, OverflowError) as error:
@@ -50,24 +55,11 @@ def read_draw(raw: RawDataset, files: tuple[Path, ...]) -> dict[str, NDArray[np.
     return drawn
 
 
-def _read_pickle(path: Path) -> dict[str, list[tuple[str, int]]]:
-    """Return part -> (path, label) of each image in Dassl's pickle. No class named in the pickle is loaded.
-
-    Raises ``UnsafeFile`` for an object that is no ``Datum``.
-    """
-    found = read_pickle(io.BytesIO(path.read_bytes()))
-    return {str(part): [_row(datum) for datum in data] for part, data in found.items()}
-
-
 def _row(datum: Any) -> tuple[str, int]:
+    """Return the path and the label in an object of Dassl's pickle. Raises ``UnsafeFile`` if it is no ``Datum``."""
     if not isinstance(datum, Foreign) or not datum.class_name.endswith(".Datum"):
         raise UnsafeFile(f"it holds {getattr(datum, 'class_name', type(datum).__name__)}, not Dassl's Datum")
     return _pair(datum.state)
-
-
-def _read_lines(path: Path) -> dict[str, list[tuple[str, int]]]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return {path.stem.rpartition("_")[2]: [_pair(json.loads(line)) for line in lines if line.strip()]}
 
 
 def _pair(fields: Any) -> tuple[str, int]:
@@ -102,6 +94,5 @@ def _positions(rows: list[tuple[str, int]], part: Part, path: Path) -> NDArray[n
 
 
 def _damaged(path: Path, what: str) -> UserError:
-    return UserError(
-        f"the list of drawn images {what}", where=str(path), hint="write the list again, or use another draw"
-    )
+    hint = "write the list again, or use another draw"
+    return UserError(f"the list of drawn images {what}", where=str(path), hint=hint)

@@ -27,21 +27,17 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
     if absent := missing_data(entry, data_root):
         raise absent
     reader = READERS[getattr(entry.route, "layout", entry.route.kind)]
-    names, found = reader(entry, dataset_folder(entry, data_root))
+    folder, where = dataset_folder(entry, data_root), f"dataset {entry.name}, field route"
+    names, found = reader(entry, folder)
     if len(names) < 2:
-        raise UserError(
-            f"{entry.name} has {'one class' if names else 'no classes'}; classification needs at least two",
-            where=f"dataset {entry.name}, field route",
-            hint="name files of at least two classes in the route",
-        )
+        what = f"{entry.name} has {'one class' if names else 'no classes'}; classification needs at least two"
+        raise UserError(what, where=where, hint="name files of at least two classes in the route")
     for split, part in found.items():
         if len(part) and not 0 <= part.labels.min() <= part.labels.max() < len(names):
-            raise UserError(
-                f"the labels of {split} are {part.labels.min()} to {part.labels.max()}, and those of the {len(names)} "
-                f"classes of {entry.name} are 0 to {len(names) - 1}",
-                where=str(dataset_folder(entry, data_root)),
-                hint="the file of the labels was changed, or belongs to another copy of the data",
-            )
+            what = f"the labels of {split} are {part.labels.min()} to {part.labels.max()}"
+            what += f", and those of the {len(names)} classes of {entry.name} are 0 to {len(names) - 1}"
+            hint = "the file of the labels was changed, or belongs to another copy of the data"
+            raise UserError(what, where=str(folder), hint=hint)
     parts = {split: replace(part, reading=entry.reading) for split, part in _train_and_test(entry, found).items()}
     if excluded := excluded_images(entry, data_root):
         parts = {
@@ -50,13 +46,10 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
         }
     for split, part in parts.items():
         if not len(part) and (split == "test" or (split == "train" and entry.has_training_images)):
-            raise UserError(
-                f"{entry.name} has no images in its {split} split",
-                where=f"dataset {entry.name}, field route",
-                hint="every class needs at least two images for an 80/20 split"
-                if entry.splits.recipe == "eighty_twenty"
-                else "check the files that the route names for this split, and the list of excluded images",
-            )
+            hint = "check the files that the route names for this split, and the list of excluded images"
+            if entry.splits.recipe == "eighty_twenty":
+                hint = "every class needs at least two images for an 80/20 split"
+            raise UserError(f"{entry.name} has no images in its {split} split", where=where, hint=hint)
     return RawDataset(class_words_of(entry, names), parts["train"], parts["test"], parts.get("val"))
 
 
@@ -67,23 +60,17 @@ def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[s
 
     Raises ``UserError`` if the parts do not fit the recipe.
     """
-    recipe = entry.splits.recipe
+    recipe, where = entry.splits.recipe, f"dataset {entry.name}, field splits"
     if recipe == "official":
         wanted = {"train", "test"} if entry.has_training_images else {"test"}
-        if not wanted <= found.keys():
-            absent = min(wanted - found.keys())
-            raise UserError(
-                f"{entry.name} comes without a {absent!r} split, which the recipe 'official' needs",
-                where=f"dataset {entry.name}, field splits",
-                hint=f"name the files of the split {absent!r} in the route; or give all images as the part 'all' and "
-                "use the recipe 'eighty_twenty'",
-            )
+        if absent := min(wanted - found.keys(), default=""):
+            what = f"{entry.name} comes without a {absent!r} split, which the recipe 'official' needs"
+            hint = f"name the files of the split {absent!r} in the route; or give all images as the part 'all' and "
+            raise UserError(what, where=where, hint=hint + "use the recipe 'eighty_twenty'")
         return {"train": file_part([], [], Path()), **found}
     if "all" not in found:
-        raise UserError(
-            f"{entry.name} comes split into {' and '.join(found)}, which the recipe {recipe!r} would ignore",
-            where=f"dataset {entry.name}, field splits",
-            hint="use the recipe 'official', or give all images as the part 'all' in the route",
-        )
+        what = f"{entry.name} comes split into {' and '.join(found)}, which the recipe {recipe!r} would ignore"
+        hint = "use the recipe 'official', or give all images as the part 'all' in the route"
+        raise UserError(what, where=where, hint=hint)
     whole = found["all"]
     return {split: whole.subset(chosen) for split, chosen in split_indices(whole.labels, recipe, entry.name).items()}

@@ -73,9 +73,7 @@ def plan_preparation(
 
     Raises ``UserError`` if the folder of a dataset holds other images.
     """
-    there: list[str] = []
-    jobs: list[FetchJob] = []
-    by_hand: list[DatasetEntry] = []
+    there, jobs, by_hand = list[str](), list[FetchJob](), list[DatasetEntry]()
     for entry in entries:
         if entry.is_bundled:
             there.append(f"{entry.name} needs no files")
@@ -108,11 +106,8 @@ def check_space(jobs: Sequence[FetchJob], data_root: Path) -> str:
     if needed > free:
         largest = sorted(jobs, key=lambda job: -job.space)[:5]
         listed = ", ".join(f"{job.entry.name} {human_bytes(job.space)}" for job in largest)
-        raise UserError(
-            f"{line}, and {human_bytes(free)} are free",
-            where=str(data_root),
-            hint=f"prepare fewer at a time, or give another --data-root; the largest: {listed}",
-        )
+        hint = f"prepare fewer at a time, or give another --data-root; the largest: {listed}"
+        raise UserError(f"{line}, and {human_bytes(free)} are free", where=str(data_root), hint=hint)
     return f"{line}, {human_bytes(free)} free"
 
 
@@ -130,11 +125,9 @@ def prepare_one(entry: DatasetEntry, data_root: Path, console: Console) -> Recor
     except OSError as error:
         if error.errno not in NOT_WRITABLE:
             raise
-        raise UserError(
-            f"{entry.name} cannot be prepared: {NOT_WRITABLE[error.errno]} ({error})",
-            where=str(data_root),
-            hint="fix that and run the same command again; files that were fetched are kept",
-        ) from None
+        what = f"{entry.name} cannot be prepared: {NOT_WRITABLE[error.errno]} ({error})"
+        hint = "fix that and run the same command again; files that were fetched are kept"
+        raise UserError(what, where=str(data_root), hint=hint) from None
 
 
 def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
@@ -145,11 +138,9 @@ def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
     try:
         manifest = split_manifest(entry, open_dataset(entry, inner))
     except UserError as error:
-        raise UserError(
-            f"the fetched files cannot be read as {entry.name}: {error.what}",
-            where=error.where,
-            hint=f"the files stay in {inner}; remove that folder to fetch them again\n  {error.hint}".rstrip(),
-        ) from None
+        what = f"the fetched files cannot be read as {entry.name}: {error.what}"
+        hint = f"the files stay in {inner}; remove that folder to fetch them again\n  {error.hint}".rstrip()
+        raise UserError(what, where=error.where, hint=hint) from None
     record = Record(
         dataset=entry.name,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -170,7 +161,5 @@ def by_hand_error(entries: Sequence[DatasetEntry], data_root: Path) -> UserError
     """Return the error for datasets that have to be fetched by hand, with the steps for each."""
     steps = [str(missing_data(entry, data_root)) for entry in entries]
     names = " ".join(entry.name for entry in entries)
-    return UserError(
-        f"these datasets have to be fetched by hand: {names}",
-        hint="\n  ".join([*steps, f"then: python -m orchestrator data verify {names} --data-root {data_root}"]),
-    )
+    steps.append(f"then: python -m orchestrator data verify {names} --data-root {data_root}")
+    return UserError(f"these datasets have to be fetched by hand: {names}", hint="\n  ".join(steps))

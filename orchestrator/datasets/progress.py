@@ -6,16 +6,8 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 from orchestrator.util.console import print_line
 from orchestrator.util.units import human_bytes
@@ -36,9 +28,12 @@ def show_progress(
         in_bytes: the numbers count bytes instead of images.
     """
     if console.is_terminal:
-        counts = (DownloadColumn(binary_units=True), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), *counts, TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=not in_bytes) as bar:
+        counts: list[progress.ProgressColumn] = [progress.MofNCompleteColumn()]
+        if in_bytes:
+            counts = [progress.DownloadColumn(binary_units=True), progress.TransferSpeedColumn()]
+        text = progress.TextColumn("{task.description}", markup=False)
+        columns = (text, progress.BarColumn(), *counts, progress.TimeRemainingColumn())
+        with progress.Progress(*columns, console=console, transient=not in_bytes) as bar:
             task = bar.add_task(name, total=None, completed=start)
             yield lambda done, of: bar.update(task, completed=done, total=of)
         return

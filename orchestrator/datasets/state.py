@@ -149,7 +149,5 @@ def dataset_lock(name: str, data_root: Path) -> Iterator[None]:
         with file_lock(data_root / ".locks" / f"{name}.lock"):
             yield
     except LockHeld as process:
-        raise UserError(
-            f"{name} is being prepared in {data_root} by process {process}",
-            hint="wait for that process, or stop it; the same command then continues the download",
-        ) from None
+        hint = "wait for that process, or stop it; the same command then continues the download"
+        raise UserError(f"{name} is being prepared in {data_root} by process {process}", hint=hint) from None

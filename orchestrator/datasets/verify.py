@@ -18,12 +18,11 @@ from bolt.clip.image_files import UNREADABLE, ReadAs, read_as, reading_notes
 from orchestrator.catalog import DatasetEntry, excluded_file, excluded_images, own_splits
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.copies import MOST, SIDE, find_copies, small_version
-from orchestrator.datasets.images import why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.splits import split_manifest
 from orchestrator.util.atomic_files import replacing, writing
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, one_line
 from orchestrator.util.threads import thread_map
 
 _NO_PICTURE = np.zeros((3, SIDE, SIDE), np.uint8)
@@ -105,7 +104,7 @@ def check_image(raw: RawDataset, name: str, index: int) -> ImageCheck:
         size, small = plain.width * plain.height, small_version(plain)
         return found._replace(digest=digest.digest(), pixels=size, small=small, read=read_as(plain))
     except UNREADABLE as error:
-        return found._replace(reason=why_unreadable(error))
+        return found._replace(reason=one_line(error))
 
 
 def verify_dataset(
@@ -148,12 +147,9 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
     lost = Counter((broken.part, broken.word) for broken in found.broken)
     for (part, word), count in lost.items():
         if count == found.raw.class_sizes(part)[found.raw.class_names.index(word)]:
-            kind = "training" if part == "train" else "test"
-            raise UserError(
-                f"no {kind} image of class {word!r} can be read; the class would be empty",
-                where=f"dataset {found.entry.name}",
-                hint="repair an image of the class, or remove the class",
-            )
+            kind, hint = "training" if part == "train" else "test", "repair an image of the class, or remove the class"
+            what = f"no {kind} image of class {word!r} can be read; the class would be empty"
+            raise UserError(what, where=f"dataset {found.entry.name}", hint=hint)
     path = excluded_file(found.entry.name, data_root)
     listed = excluded_images(found.entry, data_root)
     listed |= {broken.origin: broken.reason for broken in found.broken}

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -130,8 +130,11 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def file_digest(path: Path, kind: str = "sha256") -> str:
-    """Return the checksum of a file's content (``sha256`` or ``md5``) in lower-case hexadecimal digits."""
+def file_digest(path: Path, kind: str | Callable[[], Any] = "sha256") -> str:
+    """Return the checksum of a file's content in lower-case hexadecimal digits.
+
+    ``kind``: the name of a hash function, or a function that makes a hash object.
+    """
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, kind).hexdigest()
 

@@ -51,10 +51,8 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | No
         found = file_digest(folder / path)
         if file.lfs and found != file.lfs.sha256:
             (folder / path).unlink()
-            raise UserError(
-                f"{path} has the wrong sha256: {found}, where the hub says {file.lfs.sha256}",
-                hint="the file was removed; the same command fetches it again",
-            )
+            what = f"{path} has the wrong sha256: {found}, where the hub says {file.lfs.sha256}"
+            raise UserError(what, hint="the file was removed; the same command fetches it again")
         checksums[path] = f"sha256:{found}"
     shutil.rmtree(folder / ".cache", ignore_errors=True)
     return revision, checksums
@@ -85,11 +83,9 @@ def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[s
     else:
         wanted = [path for part in route.splits for path in shards_of(there, route, part)]
     if not wanted or info.sha is None:
-        raise UserError(
-            f"{route.repo} holds no images in the layout {route.layout!r} at the revision {route.revision!r}",
-            where=f"dataset {entry.name}, field route",
-            hint="check repo, revision, layout and splits of the route",
-        )
+        what = f"{route.repo} holds no images in the layout {route.layout!r} at the revision {route.revision!r}"
+        hint = "check repo, revision, layout and splits of the route"
+        raise UserError(what, where=f"dataset {entry.name}, field route", hint=hint)
     return info.sha, {path: there[path] for path in wanted}
 
 

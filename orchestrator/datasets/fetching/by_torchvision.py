@@ -100,15 +100,12 @@ def _place_by_hand(entry: DatasetEntry, staging: StagingArea, reader: Any) -> No
 
     Raises ``UserError`` that names the missing archives.
     """
-    archives = getattr(inspect.getmodule(reader), "ARCHIVE_META", {})
-    names = [name for name, _ in archives.values()]
+    names = [name for name, _ in getattr(inspect.getmodule(reader), "ARCHIVE_META", {}).values()]
     absent = [name for name in names if not (staging.downloads / name).is_file()]
     if absent or not names:
-        raise UserError(
-            f"{entry.name} is gated: {', '.join(absent) or 'its files'} cannot be fetched by a program",
-            hint=f"{entry.gated or entry.licence}\n  put the archives into {staging.downloads}, "
-            "and run the same command again; it unpacks them",
-        )
+        what = f"{entry.name} is gated: {', '.join(absent) or 'its files'} cannot be fetched by a program"
+        hint = f"put the archives into {staging.downloads}, and run the same command again; it unpacks them"
+        raise UserError(what, hint=f"{entry.gated or entry.licence}\n  {hint}")
     for name in names:
         _link(staging.downloads / name, staging.folder / name)
 

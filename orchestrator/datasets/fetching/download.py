@@ -57,14 +57,11 @@ def download(url: str, target: Path, *, checksum: str | None = None, console: Co
     if checksum is None:
         return
     kind, _, wanted = checksum.partition(":")
-    found = file_digest(target, kind)
-    if found != wanted:
-        raise UserError(
-            f"{target.name} has the wrong {kind}: {found}, where {wanted} is expected",
-            where=url,
-            hint=f"the file was moved to {quarantine(target)}; run the same command to fetch it again. If the checksum "
-            "is wrong again, the file at that address is not the catalog's file",
-        )
+    if (found := file_digest(target, kind)) != wanted:
+        what = f"{target.name} has the wrong {kind}: {found}, where {wanted} is expected"
+        hint = f"the file was moved to {quarantine(target)}; run the same command to fetch it again. "
+        hint += "If the checksum is wrong again, the file at that address is not the catalog's file"
+        raise UserError(what, where=url, hint=hint)
 
 
 def quarantine(file: Path) -> Path:
@@ -102,11 +99,8 @@ def _fetch(url: str, target: Path, console: Console) -> None:
         except (_TryAgain, *NETWORK_FAULTS) as error:
             failures = 0 if _size(part) > before else failures + 1
             if failures > len(PAUSES):
-                raise UserError(
-                    f"{target.name} cannot be fetched: {error}",
-                    where=url,
-                    hint=f"{human_bytes(_size(part))} are kept; the same command continues from there",
-                ) from None
+                hint = f"{human_bytes(_size(part))} are kept; the same command continues from there"
+                raise UserError(f"{target.name} cannot be fetched: {error}", where=url, hint=hint) from None
             seconds = PAUSES[max(failures, 1) - 1]
             console.print(f"{target.name}: {error}; again in {seconds:g} s", highlight=False, soft_wrap=True)
             time.sleep(seconds)
@@ -186,11 +180,8 @@ def _refuse(response: requests.Response, url: str, target: Path) -> None:
     if response.headers.get("Content-Type", "").startswith("text/html"):
         drive = (urlsplit(url).hostname or "").endswith(("drive.google.com", "drive.usercontent.google.com"))
         reason = "Google Drive asks for a click before it sends large files" if drive else "the address shows a page"
-        raise UserError(
-            f"{reason}, so {target.name} cannot be fetched by a program",
-            where=url,
-            hint=f"fetch it with a browser, save it as {target}, and run the same command again",
-        )
+        hint = f"fetch it with a browser, save it as {target}, and run the same command again"
+        raise UserError(f"{reason}, so {target.name} cannot be fetched by a program", where=url, hint=hint)
 
 
 def _extent(response: requests.Response) -> tuple[int, int | None]:

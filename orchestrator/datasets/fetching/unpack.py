@@ -40,11 +40,9 @@ def unpack(archive: Path, folder: Path) -> None:
         else:
             unpacking.unpack_tar()
     except DAMAGED as error:
-        raise UserError(
-            f"{archive.name} is damaged, truncated or no archive: {error}",
-            where=str(archive),
-            hint="remove the archive, and run the same command to fetch it again",
-        ) from None
+        what = f"{archive.name} is damaged, truncated or no archive: {error}"
+        hint = "remove the archive, and run the same command to fetch it again"
+        raise UserError(what, where=str(archive), hint=hint) from None
 
 
 class _Unpacking:
@@ -90,8 +88,6 @@ class _Unpacking:
 
     def refused(self, member: str, why: str) -> UserError:
         """Return the error for an archive that is refused because of one member."""
-        return UserError(
-            f"{self.archive.name} is refused because of its member {member!r}: {why}",
-            where=str(self.archive),
-            hint="no file of the archive is used; get the archive from a source you trust",
-        )
+        what = f"{self.archive.name} is refused because of its member {member!r}: {why}"
+        hint = "no file of the archive is used; get the archive from a source you trust"
+        return UserError(what, where=str(self.archive), hint=hint)

@@ -14,31 +14,21 @@ from pathlib import Path
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.part import Part
-from orchestrator.datasets.routes.class_folders import (
-    read_class_folders,
-    read_folder,
-    read_numbered_folders,
-    read_wnid_folders,
-)
-from orchestrator.datasets.routes.dassl import read_aircraft_lists, read_imagenet_folders, read_zhou_split
-from orchestrator.datasets.routes.manifest import read_manifest
-from orchestrator.datasets.routes.parquet import read_parquet
-from orchestrator.datasets.routes.single_sets import read_cub, read_sklearn, read_toy
-from orchestrator.datasets.routes.torchvision_sets import read_torchvision
+from orchestrator.datasets.routes import class_folders, dassl, manifest, parquet, single_sets, torchvision_sets
 
 READERS: dict[str, Callable[[DatasetEntry, Path], tuple[list[str], dict[str, Part]]]] = {
-    "toy": read_toy,
-    "sklearn": read_sklearn,
-    "folder": read_folder,
-    "manifest": read_manifest,
-    "torchvision": read_torchvision,
-    "parquet": read_parquet,
-    "class_folders": read_class_folders,
-    "wnid_folders": read_wnid_folders,
-    "numbered_folders": read_numbered_folders,
-    "cub": read_cub,
-    "zhou_split": read_zhou_split,
-    "aircraft_lists": read_aircraft_lists,
-    "imagenet_folders": read_imagenet_folders,
+    "toy": single_sets.read_toy,
+    "sklearn": single_sets.read_sklearn,
+    "folder": class_folders.read_folder,
+    "manifest": manifest.read_manifest,
+    "torchvision": torchvision_sets.read_torchvision,
+    "parquet": parquet.read_parquet,
+    "class_folders": class_folders.read_class_folders,
+    "wnid_folders": class_folders.read_wnid_folders,
+    "numbered_folders": class_folders.read_numbered_folders,
+    "cub": single_sets.read_cub,
+    "zhou_split": dassl.read_zhou_split,
+    "aircraft_lists": dassl.read_aircraft_lists,
+    "imagenet_folders": dassl.read_imagenet_folders,
 }
 """The layout of the files, or the kind of a route that has only one layout -> the reader."""

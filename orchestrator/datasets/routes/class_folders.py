@@ -15,16 +15,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from bolt.image_folders import (
-    class_folders,
-    how_to_lay_out,
-    images_below,
-    is_image,
-    is_system,
-    iterate_images,
-    part_folders,
-    unused_lines,
-)
+from bolt import image_folders
 from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.class_words import letters_of
 from orchestrator.datasets.part import Part, file_part
@@ -47,11 +38,11 @@ def read_folder(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str,
     """
 
     def find(root: Path) -> ImagesOfClass:
-        return {path.name: images_below(path) for path in class_folders(root)}
+        return {path.name: image_folders.images_below(path) for path in image_folders.class_folders(root)}
 
     if entry.splits.recipe != "official":
         return _contents({"all": find(folder / "all" if (folder / "all").is_dir() else folder)}, folder)
-    parts = part_folders(folder)
+    parts = image_folders.part_folders(folder)
     return _contents({split: find(parts.get(split, folder / split)) for split in ("train", "test")}, folder)
 
 
@@ -73,21 +64,17 @@ def read_class_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], di
 def refuse_untested(train: Iterable[str], test: Iterable[str], folder: Path) -> None:
     """Raise ``UserError`` if a class of the training part is not in the test part."""
     if lacking := sorted(set(train) - set(test)):
-        alike = [name for name in sorted(set(test) - set(train)) if letters_of(name) == letters_of(lacking[0])]
-        raise UserError(
-            f"class folder {lacking[0]!r} is in train/ but not in test/",
-            where=str(folder),
-            hint=f"test/ has {alike[0]!a}, and train/ {lacking[0]!a}; rename one of them"
-            if alike
-            else "every class needs images to learn from and images to be tested on",
-        )
+        hint = "every class needs images to learn from and images to be tested on"
+        if alike := [name for name in sorted(set(test) - set(train)) if letters_of(name) == letters_of(lacking[0])]:
+            hint = f"test/ has {alike[0]!a}, and train/ {lacking[0]!a}; rename one of them"
+        raise UserError(f"class folder {lacking[0]!r} is in train/ but not in test/", where=str(folder), hint=hint)
 
 
 def held_instead(folder: Path) -> str:
     """Return lines that say how many files and folders of each kind inside ``folder`` are not used."""
     unused = Counter[str]()
-    deque(iterate_images(folder, unused), maxlen=0)
-    return "\n  ".join(unused_lines(unused))
+    deque(image_folders.iterate_images(folder, unused), maxlen=0)
+    return "\n  ".join(image_folders.unused_lines(unused))
 
 
 def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> tuple[list[str], dict[str, Part]]:
@@ -172,8 +159,10 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Image
     inner = root.resolve()
     for place, folders, files in os.walk(root, followlinks=True):
         here = Path(place)
-        folders[:] = sorted(name for name in folders if not is_system(name) and not _leads_back(here / name, inner))
-        held = sorted(here / file for file in files if is_image(Path(file)))
+        folders[:] = sorted(
+            name for name in folders if not image_folders.is_system(name) and not _leads_back(here / name, inner)
+        )
+        held = sorted(here / file for file in files if image_folders.is_image(Path(file)))
         if here == root or (name is not None and not name.fullmatch(here.name)):
             others += [here.name] * bool(held and here != root)
         elif held:
@@ -181,7 +170,7 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Image
         elif not folders:
             empty.append(here)
     if not images:
-        hint = how_to_lay_out(root) if root.is_dir() else "there is no such folder"
+        hint = image_folders.how_to_lay_out(root) if root.is_dir() else "there is no such folder"
         if others:
             hint = f"the names of class folders have another form than {others[0]!r}, which holds images"
         raise UserError("there are no class folders of images", where=str(root), hint=hint)

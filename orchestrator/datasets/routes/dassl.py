@@ -96,9 +96,8 @@ def _in_one_part(train: Collection[str], test: Collection[str]) -> str:
     """Return a text that names the classes which lack training images or test images, or an empty text."""
     for kind, absent in (("training", set(test) - set(train)), ("test", set(train) - set(test))):
         if absent:
-            return f"{len(absent):,} of {len({*train, *test}):,} classes have no {kind} images: " + listed(
-                sorted(absent), SHOWN
-            )
+            shown = listed(sorted(absent), SHOWN)
+            return f"{len(absent):,} of {len({*train, *test}):,} classes have no {kind} images: {shown}"
     return ""
 
 
@@ -157,14 +156,10 @@ def _refuse_missing(images: Sequence[str], root: Path, path: Path) -> None:
         stem = absent[0].rpartition(".")[0]
         if alike := sorted(name for name in there if name.rpartition(".")[0] == stem):
             renamed = _JPEG.search(alike[0]) and _JPEG.search(absent[0])
-            hint = f"there is {alike[0]} instead of {absent[0]}; " + (
-                "rename such files to the listed names" if renamed else "these are other files of the dataset"
-            )
-        raise UserError(
-            f"{len(absent):,} of the {len(images):,} listed images are not in {root}: {listed(absent, SHOWN)}",
-            where=str(path),
-            hint=hint,
-        )
+            remedy = "rename such files to the listed names" if renamed else "these are other files of the dataset"
+            hint = f"there is {alike[0]} instead of {absent[0]}; {remedy}"
+        what = f"{len(absent):,} of the {len(images):,} listed images are not in {root}: {listed(absent, SHOWN)}"
+        raise UserError(what, where=str(path), hint=hint)
 
 
 def _damaged(path: Path, what: str) -> UserError:

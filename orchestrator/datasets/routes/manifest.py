@@ -71,23 +71,19 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[st
     used = {label for label, split in zip(labels, splits, strict=True) if split != "val"}
     names = sorted(used, key=(lambda name: (int(name), name)) if all(map(str.isdecimal, used)) else None)
     label_of = {name: label for label, name in enumerate(names)}
-    parts = {}
-    for split in ("train", "test") if entry.splits.recipe == "official" else ("all",):
+
+    def part(split: str) -> Part:
         rows = [row for row, given in enumerate(splits) if given == split]
         if not rows and (split != "train" or entry.has_training_images):
             hint = "give images of both parts, or remove the column of the split for an 80/20 split"
             raise UserError(f"lists no images of the split {split!r}", where=str(table), hint=hint)
         chosen, numbers = [files[row] for row in rows], [label_of[labels[row]] for row in rows]
-        parts[split] = (
-            _part_of_readers([readers[file] for file in chosen], numbers, chosen)
-            if readers
-            else file_part([folder / file for file in chosen], numbers, folder)
-        )
-    return names, parts
+        if readers:
+            return make_part(numbers, lambda i: readers[chosen[i]](), chosen.__getitem__)
+        return file_part([folder / file for file in chosen], numbers, folder)
 
-
-def _part_of_readers(readers: Sequence[Callable[[], ImageSource]], labels: Sequence[int], paths: Sequence[str]) -> Part:
-    return make_part(labels, lambda i: readers[i](), lambda i: paths[i])
+    named = ("train", "test") if entry.splits.recipe == "official" else ("all",)
+    return names, {split: part(split) for split in named}
 
 
 def read_table(path: Path) -> Table:
@@ -187,13 +183,11 @@ def paths_and_labels(
             counts = {count: column for column, count in reversed(distinct.items()) if column and count > 1}
             column = counts[min(counts) if key == "label" else max(counts)] if counts else "NAME"
             option = shlex.join(["--column", f"{key}={column}"])
-            raise UserError(
-                f"has no column {name!r}, only {listed([*columns], SHOWN) or 'an empty first line'}",
-                where=str(table),
-                hint=f"say which column has each image's {key}, such as {option}; the first line names the columns"
-                if table.suffix != ".tar"
-                else "samples need members .cls, .txt or .json; if its folders are classes, unpack it",
-            )
+            hint = f"say which column has each image's {key}, such as {option}; the first line names the columns"
+            if table.suffix == ".tar":
+                hint = "samples need members .cls, .txt or .json; if its folders are classes, unpack it"
+            what = f"has no column {name!r}, only {listed([*columns], SHOWN) or 'an empty first line'}"
+            raise UserError(what, where=str(table), hint=hint)
         if not columns[name]:
             raise UserError("lists no images", where=str(table))
         if "" in columns[name]:
@@ -221,13 +215,13 @@ def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table:
     """
     official = entry.splits.recipe == "official"
     if given is None and official:
-        raise UserError("has no column for the split", where=str(table),
-                        hint="add a column that says train or test, or name another split recipe")  # fmt: skip
+        hint = "add a column that says train or test, or name another split recipe"
+        raise UserError("has no column for the split", where=str(table), hint=hint)
     if given is None:
         return ["all"] * count
     if not official:
-        raise UserError(f"has a column for the split, and the entry's recipe {entry.splits.recipe} would split again",
-                        where=str(table), hint="write 'splits: {recipe: official}', or drop the column")  # fmt: skip
+        what = f"has a column for the split, and the entry's recipe {entry.splits.recipe} would split again"
+        raise UserError(what, where=str(table), hint="write 'splits: {recipe: official}', or drop the column")
     parts = [part_of(text) for text in given]
     if None in parts:
         row = parts.index(None)
@@ -294,11 +288,9 @@ def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
             break
     else:
         missing = [shorten(path) for path in given if not matches(path, "")]
-        raise UserError(
-            f"{len(missing)} of {len(given)} images are not there:\n  " + listed(missing, SHOWN, "\n  "),
-            where=str(table),
-            hint="write paths relative to the table's folder, or the names of files below it",
-        )
+        what = f"{len(missing)} of {len(given)} images are not there:\n  " + listed(missing, SHOWN, "\n  ")
+        hint = "write paths relative to the table's folder, or the names of files below it"
+        raise UserError(what, where=str(table), hint=hint)
     for row, several in enumerate(found, start=1):
         if len(several) > 1:
             what = f"row {row}: {given[row - 1]} may mean {' or '.join(several[:2])}"

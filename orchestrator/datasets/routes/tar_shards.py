@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import tarfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -66,11 +67,8 @@ def one_pattern(paths: Sequence[Path]) -> Path:
     if len(paths) == 1:
         return paths[0]
     if other := next((path for path in paths if path.suffix != ".tar" or set("{,}") & set(str(path))), None):
-        raise UserError(
-            "several paths are added together only if each is a .tar file whose path has no comma and no brace",
-            where=str(other),
-            hint="give one folder or table",
-        )
+        what = "several paths are added together only if each is a .tar file whose path has no comma and no brace"
+        raise UserError(what, where=str(other), hint="give one folder or table")
     root = Path(os.path.commonpath([path.absolute().parent for path in paths]))
     names = [path.absolute().relative_to(root).with_suffix("").as_posix() for path in paths]
     return root / f"{{{','.join(names)}}}.tar"
@@ -92,8 +90,7 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
     unused = Counter[str]()
     for shard in map(Path, expand_braces(str(pattern))):
         name = shard.relative_to(root).as_posix()
-        words = name.replace("/", "-").replace("_", "-").replace(".", "-").split("-")
-        split = next(filter(None, map(part_of, words)), "")
+        split = next(filter(None, map(part_of, re.split("[/_.-]", name))), "")
         for sample, (images, texts) in _samples(shard, unused).items():
             if len(images) > 1:
                 what = f"the sample {sample} has the images {' and '.join(sorted(images)[:2])}, not one image"
@@ -107,14 +104,11 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
     parts = {row["split"] for row in rows if "split" in row}
     if not {"train", "test"} <= parts:
         if len(parts) > 1:
-            notes.append(
-                f"the shards are called {' and '.join(sorted(parts))}, none test: their images are not kept apart"
-            )
+            named = " and ".join(sorted(parts))
+            notes.append(f"the shards are called {named}, none test: their images are not kept apart")
         rows = [{name: text for name, text in row.items() if name != "split"} for row in rows]
-    columns = {
-        name: [row.get(name, "") for row in rows] for name in dict.fromkeys(name for row in rows for name in row)
-    }
-    return columns, notes, readers
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name, "") for row in rows] for name in names}, notes, readers
 
 
 def _samples(shard: Path, unused: Counter[str]) -> dict[str, _Sample]:

@@ -4,6 +4,7 @@ import os
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -24,6 +25,7 @@ from orchestrator.planning.checks import check_inputs
 from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
+from orchestrator.util.identity import file_digest
 from tests.helpers.photographs import write_photographs
 from tests.helpers.small_archives import tar_of
 
@@ -123,8 +125,12 @@ def test_shards_that_were_written_anew_are_noticed(tmp_path: Path) -> None:
 
 def test_an_unchanged_file_is_read_once(ware: DatasetEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
-    digest = module._digest
-    monkeypatch.setattr(module, "_digest", lambda path: read.append(path) or digest(path))  # type: ignore[func-returns-value]
+
+    def digest(path: Path, kind: Any) -> str:
+        read.append(path)
+        return file_digest(path, kind)
+
+    monkeypatch.setattr(module, "file_digest", digest)
     assert changes(ware, tmp_path) == []
     assert read == []
     os.utime(tmp_path / "ware" / "test" / "red_mug" / "005.jpg", (1, 1))
