@@ -21,24 +21,8 @@ from orchestrator.catalog.load import Catalog, load_catalog
 from orchestrator.catalog.references import backbone_ref, checkpoint_digest, dataset_ref, own_splits
 
 __all__ = [
-    "DATA_VARIABLE",
-    "BackboneEntry",
-    "Catalog",
-    "CheckpointEntry",
-    "DatasetEntry",
-    "backbone_ref",
-    "checkpoint_digest",
-    "class_names_of",
-    "dataset_folder",
-    "dataset_ref",
-    "excluded_file",
-    "excluded_images",
-    "image_origin",
-    "load_catalog",
-    "missing_checkpoint",
-    "missing_data",
-    "missing_weights",
-    "own_splits",
-    "partial_folder",
+    "DATA_VARIABLE", "BackboneEntry", "Catalog", "CheckpointEntry", "DatasetEntry", "backbone_ref", "checkpoint_digest",
+    "class_names_of", "dataset_folder", "dataset_ref", "excluded_file", "excluded_images", "image_origin",
+    "load_catalog", "missing_checkpoint", "missing_data", "missing_weights", "own_splits", "partial_folder",
     "prompt_templates",
-]
+]  # fmt: skip

@@ -65,17 +65,15 @@ def _missing_folders(entry: DatasetEntry, route: FolderRoute, folder: Path) -> U
         return None
     needed = " and ".join(f"{folder / name}/" for name in wanted)
     hint = f"point --data-root (or {DATA_VARIABLE}) to the folder that holds {route.folder}/"
-    if entry.source:
-        hint += f"; the images come from {entry.source} ({entry.licence})"
+    hint += f"; the images come from {entry.source} ({entry.licence})" if entry.source else ""
     return UserError(f"dataset {entry.name} is not there: class folders of images are needed in {needed}", hint=hint)
 
 
 def _missing_benchmark(entry: DatasetEntry, route: DasslRoute, folder: Path) -> UserError | None:
     """Return an error that names the first file or folder that a dataset of the few-shot benchmark lacks."""
-    absent = route.lacking(folder) if folder.is_dir() else []
-    if folder.is_dir() and not absent:
-        return None
-    if absent:
+    if folder.is_dir():
+        if not (absent := route.lacking(folder)):
+            return None
         there = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
         what = f"{folder} has no {absent[0]}, but {listed(there, 4) or 'nothing'}"
     else:
@@ -106,11 +104,10 @@ def missing_checkpoint(entry: CheckpointEntry) -> UserError | None:
     try:
         checkpoint_files(entry.path)
     except UnreadableCheckpoint as error:
-        return UserError(
-            f"the checkpoint of {entry.dataset} for {entry.backbone} is not there: {error}",
-            hint="put the file there, or adopt the checkpoint anew: python -m orchestrator sources adopt PATH "
-            f"--backbone {entry.backbone} --dataset {entry.dataset} --catalog FILE",
-        )
+        adopt = f"sources adopt PATH --backbone {entry.backbone} --dataset {entry.dataset} --catalog FILE"
+        hint = f"put the file there, or adopt the checkpoint anew: python -m orchestrator {adopt}"
+        what = f"the checkpoint of {entry.dataset} for {entry.backbone} is not there: {error}"
+        return UserError(what, hint=hint)
     return None
 
 

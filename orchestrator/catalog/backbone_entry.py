@@ -108,10 +108,9 @@ class BackboneEntry(StrictModel):
     @model_validator(mode="after")
     def _activation_of_tag(self) -> BackboneEntry:
         if self.weights.pretrained in QUICK_GELU_TAGS and not self.quick_gelu:
-            raise ValueError(
-                f"the weights {self.weights.pretrained} were trained with QuickGELU, and plain GELU silently costs "
-                "accuracy: write quick_gelu: true (the protocol's switch 'activation' swaps the activation on purpose)"
-            )
+            what = f"the weights {self.weights.pretrained} were trained with QuickGELU"
+            remedy = "write quick_gelu: true (the protocol's switch 'activation' swaps the activation on purpose)"
+            raise ValueError(f"{what}, and plain GELU silently costs accuracy: {remedy}")
         return self
 
 

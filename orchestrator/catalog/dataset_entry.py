@@ -115,17 +115,14 @@ class DatasetEntry(StrictModel):
     @field_validator("class_names", mode="before")
     @classmethod
     def _check_class_names(cls, value: Any) -> Any:
-        if isinstance(value, str) and not value.startswith(OPEN_CLIP):
-            raise ValueError(
-                f"{value!r} is neither a list of names, nor a mapping from folder name to words, nor {OPEN_CLIP}NAME"
-            )
         names = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
         if isinstance(names, list | tuple):
             for name in names:
                 if not isinstance(name, str) or not name.strip():
                     raise ValueError(f"the class name {name!r} is not text; write it in quotes")
-        elif names is not None and not isinstance(names, str):
-            raise ValueError(f"{value!r} is neither a list of names nor a mapping from folder name to words")
+        elif names is not None and not str(names).startswith(OPEN_CLIP):
+            known = f"a list of names, nor a mapping from folder name to words, nor {OPEN_CLIP}NAME"
+            raise ValueError(f"{value!r} is neither {known}")
         return value
 
     @field_validator("prompts", mode="before")
@@ -144,15 +141,12 @@ class DatasetEntry(StrictModel):
                 raise ValueError(f"class_names has {len(self.class_names)} names, classes says {self.classes}")
             names = list(self.class_names.values() if isinstance(self.class_names, dict) else self.class_names)
             plain = [" ".join(name.casefold().split()) for name in names]
-            twice = sorted({name for name, own in zip(names, plain, strict=True) if plain.count(own) > 1})
-            if twice:
+            if twice := sorted({name for name, own in zip(names, plain, strict=True) if plain.count(own) > 1}):
                 raise ValueError(f"two classes are called {twice[0]!r}; the text head could not tell them apart")
             if isinstance(self.prompts, dict) and (other := sorted({*names} ^ {*self.prompts})):
                 raise ValueError(f"prompts and class_names need the same words; {other[0]!r} is in one of them only")
         if self.renamed and self.class_names is not None:
-            raise ValueError(
-                "renamed corrects the data's own names, and class_names replaces them; give one of the two"
-            )
+            raise ValueError("renamed corrects the data's own names, class_names replaces them; give one of the two")
         if self.smallest_class is not None and self.smallest_class * self.classes > self.sizes.train:
             raise ValueError(f"smallest_class {self.smallest_class} x {self.classes} classes exceeds sizes.train")
         _ = self.reading

@@ -45,13 +45,8 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
         "prompts": entry.prompts,
         "mirrorable": entry.mirrorable,
     }
-    if entry.renamed:
-        content["renamed"] = entry.renamed
-    if entry.exif_rotation:
-        content["exif_rotation"] = True
-    for name in ("bands", "range"):
-        if getattr(entry, name):
-            content[name] = getattr(entry, name)
+    added_later = ("renamed", "exif_rotation", "bands", "range")  # left out where they have no effect
+    content |= {name: value for name in added_later if (value := getattr(entry, name))}
     if entry.route.kind == "toy":
         from orchestrator.drawn_world.tasks import WORLD_VERSION
 
@@ -89,14 +84,11 @@ def draw_files(folder: Path, shots: int, seed: int) -> tuple[Path, ...]:
     for names in ((f"{stem}.pkl",), (f"{stem}_train.jsonl", f"{stem}_val.jsonl")):
         if found := tuple(path for name in names if (path := folder / DRAWS_FOLDER / name).is_file()):
             return found
-    present = sorted(path.name for path in (folder / DRAWS_FOLDER).glob("shot_*")) if folder.is_dir() else []
-    raise UserError(
-        f"there is no draw of {shots} images a class with seed {seed}: neither {stem}.pkl nor {stem}_train.jsonl",
-        where=str(folder / DRAWS_FOLDER),
-        hint=f"there are {', '.join(present[:4])}"
-        if present
-        else "Dassl writes such files when it runs; or give the protocol another support_draw",
-    )
+    hint = "Dassl writes such files when it runs; or give the protocol another support_draw"
+    if present := sorted(path.name for path in (folder / DRAWS_FOLDER).glob("shot_*")):
+        hint = f"there are {', '.join(present[:4])}"
+    what = f"there is no draw of {shots} images a class with seed {seed}: neither {stem}.pkl nor {stem}_train.jsonl"
+    raise UserError(what, where=str(folder / DRAWS_FOLDER), hint=hint)
 
 
 def listed_draw(entry: DatasetEntry, data_root: Path | None, shots: int, seed: int) -> str:
@@ -186,10 +178,8 @@ def _listing(folder: Path) -> list[tuple[str, int]] | None:
     for place, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
         here = Path(place)
         entered = {os.path.realpath(above) for above in (here, *here.parents) if above.is_relative_to(folder)}
-        folders[:] = [
-            name for name in folders if not name.startswith(".") and os.path.realpath(here / name) not in entered
-        ]
-        paths = [here / name for name in files if not name.startswith(".")]
+        folders[:] = [name for name in folders if name[0] != "." and os.path.realpath(here / name) not in entered]
+        paths = [here / name for name in files if name[0] != "."]
         found += [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths if path.exists()]
     return sorted(found)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
@@ -220,16 +220,8 @@ def _with_kind(value: Any) -> Any:
     return {"kind": "", **value} if isinstance(value, Mapping) else value
 
 
-Route = Annotated[
-    ToyRoute
-    | SklearnRoute
-    | FolderRoute
-    | ManifestRoute
-    | TorchvisionRoute
-    | HuggingFaceRoute
-    | ArchiveRoute
-    | ManualRoute
-    | DasslRoute,
-    Field(discriminator="kind"),
-    BeforeValidator(_with_kind),
-]
+AnyRoute: TypeAlias = (
+    ToyRoute | SklearnRoute | FolderRoute | ManifestRoute | TorchvisionRoute | HuggingFaceRoute | ArchiveRoute
+    | ManualRoute | DasslRoute
+)  # fmt: skip
+Route = Annotated[AnyRoute, Field(discriminator="kind"), BeforeValidator(_with_kind)]

@@ -40,9 +40,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():  # the base class refuses other nodes
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} is given twice", key.start_mark
-                    )
+                    raise _refusal(key, f"the key {key.value!r} is given twice")
                 seen.add(key.value)
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
         return mapping
@@ -54,15 +52,10 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         number: Python refuses to print more than 4,300 digits.
         """
         if _TWO_MEANINGS.match(str(node.value)):
-            raise yaml.constructor.ConstructorError(
-                None,
-                None,
-                f"{node.value!r} has two meanings: write a decimal number, or a text in quotes",
-                node.start_mark,
-            )
+            raise _refusal(node, f"{node.value!r} has two meanings: write a decimal number, or a text in quotes")
         number: int = self.construct_yaml_int(node)
         if abs(number) >= 2**63:
-            raise yaml.constructor.ConstructorError(None, None, "a number beyond 64 bits", node.start_mark)
+            raise _refusal(node, "a number beyond 64 bits")
         return number
 
 
@@ -99,14 +92,14 @@ def _check_size(text: str) -> None:
             if event.anchor is not None:
                 sizes[event.anchor] = 0
             if len(open_) > MAX_DEPTH:
-                raise _size_error(event, f"more than {MAX_DEPTH} levels of nesting")
+                raise _refusal(event, f"more than {MAX_DEPTH} levels of nesting")
             continue
         if isinstance(event, yaml.CollectionEndEvent):
             anchor, size = open_.pop()
         elif isinstance(event, yaml.AliasEvent):
             anchor, size = None, sizes.get(event.anchor or "", 1)
             if not size:
-                raise _size_error(event, f"{event.anchor!r} holds itself")
+                raise _refusal(event, f"{event.anchor!r} holds itself")
         elif isinstance(event, yaml.ScalarEvent):
             anchor, size = event.anchor, 1
         else:
@@ -117,11 +110,11 @@ def _check_size(text: str) -> None:
             size += open_[-1][1]
             open_[-1] = (open_[-1][0], size)
         if size > MAX_VALUES:
-            raise _size_error(event, f"more than {MAX_VALUES} values, most of them by aliases")
+            raise _refusal(event, f"more than {MAX_VALUES} values, most of them by aliases")
 
 
-def _size_error(event: Any, problem: str) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+def _refusal(of: Any, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=of.start_mark)
 
 
 def read_text(path: Path) -> str:
