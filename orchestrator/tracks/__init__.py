@@ -16,19 +16,9 @@ from orchestrator.tracks.tta import TTA, TTA_IMAGE, TTA_STREAM
 
 TRACKS: dict[str, Track] = {
     track.name: track
-    for track in (
-        FEWSHOT,
-        OOD,
-        TTA,
-        TTA_STREAM,
-        TTA_IMAGE,
-        META,
-        BASE_TO_NEW,
-        CROSS_DATASET,
-        IMBALANCED,
-    )
+    for track in (FEWSHOT, OOD, TTA, TTA_STREAM, TTA_IMAGE, META, BASE_TO_NEW, CROSS_DATASET, IMBALANCED)
 }
-"""Name of every track -> the track, in the order of reports. A new track needs its import and a line in this list."""
+"""Name of every track -> the track, in the order of reports. A new track needs its import and a place in this list."""
 
 
 def stored_track(name: str) -> Track:

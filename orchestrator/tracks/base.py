@@ -13,16 +13,9 @@ if TYPE_CHECKING:
 
 SupportSplit = Literal["train", "test"]
 MetricName = Literal[
-    "accuracy",
-    "balanced_accuracy",
-    "macro_f1",
-    "worst_class",
-    "calibration_error",
-    "brier",
-    "accuracy_surest_50",
-    "accuracy_surest_80",
-    "share_at_95",
-]
+    "accuracy", "balanced_accuracy", "macro_f1", "worst_class", "calibration_error", "brier", "accuracy_surest_50",
+    "accuracy_surest_80", "share_at_95",
+]  # fmt: skip
 """The metrics by which methods can be compared; :mod:`orchestrator.analysis.metrics` computes them."""
 
 

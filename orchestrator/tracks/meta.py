@@ -2,9 +2,4 @@
 
 from orchestrator.tracks.base import Track
 
-META = Track(
-    name="meta",
-    title="meta-learned start",
-    scored_after_epochs=True,
-    lead_tables=("main", "epochs"),
-)
+META = Track(name="meta", title="meta-learned start", scored_after_epochs=True, lead_tables=("main", "epochs"))
