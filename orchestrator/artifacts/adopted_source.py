@@ -101,11 +101,9 @@ def check_digest(entry: CheckpointEntry) -> None:
     except UnreadableCheckpoint as error:
         raise UserError(str(error), where=where) from None
     if found != entry.sha256:
-        raise UserError(
-            f"{entry.file} is not the file that was adopted: its sha256 is {found}, the catalog says {entry.sha256}",
-            where=where,
-            hint="put the right file back, or adopt this one: python -m orchestrator sources adopt",
-        )
+        what = f"{entry.file} is not the file that was adopted: its sha256 is {found}, the catalog says {entry.sha256}"
+        hint = "put the right file back, or adopt this one: python -m orchestrator sources adopt"
+        raise UserError(what, where=where, hint=hint)
 
 
 def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerShape) -> ExaminedCheckpoint:
@@ -145,8 +143,7 @@ def _rounds_to(tensor: Tensor, other: Tensor) -> bool:
 
 def _check_config(path: Path, shape: TowerShape) -> None:
     """Raise ``UserError`` if ``config.json`` beside the tensors states another activation, head count or epsilon."""
-    found = config_file(path)
-    if found is None:
+    if (found := config_file(path)) is None:
         return
     try:
         stated = shape_from_config(read_json(found))
@@ -155,11 +152,9 @@ def _check_config(path: Path, shape: TowerShape) -> None:
     for name in ("activation", "heads", "epsilon"):
         theirs, ours = getattr(stated, name), getattr(shape, name)
         if not (math.isclose(theirs, ours) if name == "epsilon" else theirs == ours):
-            raise UserError(
-                f"the checkpoint was made with {name} {theirs}, the backbone has {ours}",
-                where=str(found),
-                hint="adopt it for the backbone it was fine-tuned from; with this one, its features are wrong",
-            )
+            what = f"the checkpoint was made with {name} {theirs}, the backbone has {ours}"
+            hint = "adopt it for the backbone it was fine-tuned from; with this one, its features are wrong"
+            raise UserError(what, where=str(found), hint=hint)
 
 
 def _squared_norm(tensors: Iterable[Tensor]) -> float:

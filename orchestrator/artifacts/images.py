@@ -157,11 +157,9 @@ class OfTestSplit(ArtifactSpec):
 
 def _no_validation_part(dataset: str) -> UserError:
     """Return the error for a dataset that lacks the validation part which the protocol asks for."""
-    return UserError(
-        f"{dataset} has no validation part, on which methods choose settings under this protocol",
-        where=f"dataset {dataset}",
-        hint="leave the dataset out, or run it under a protocol with validation: none",
-    )
+    what = f"{dataset} has no validation part, on which methods choose settings under this protocol"
+    hint = "leave the dataset out, or run it under a protocol with validation: none"
+    return UserError(what, where=f"dataset {dataset}", hint=hint)
 
 
 def typical_pixels(entry: DatasetEntry, cap: int | None = None) -> int:

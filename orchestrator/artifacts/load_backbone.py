@@ -51,19 +51,18 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
             if entry.weights.hub:
                 hf_hub_download(entry.weights.hub, str(entry.weights.file))
             else:
-                open_clip.download_pretrained(
-                    open_clip.get_pretrained_cfg(entry.architecture, str(entry.weights.pretrained))
-                )
+                config = open_clip.get_pretrained_cfg(entry.architecture, str(entry.weights.pretrained))
+                open_clip.download_pretrained(config)
             open_clip.get_tokenizer(entry.architecture)  # some tokenizers, such as SigLIP's, are files of the hub
     except Exception as error:  # the hub, HTTP libraries and open_clip raise errors of many classes
         cause: BaseException = error
         while (deeper := cause.__cause__ or cause.__context__) is not None:
             cause = deeper  # the connection's own error says more than the error that the hub makes of it
         reason = shorten(" ".join(str(cause).split()) or type(error).__name__)
-        offline = "; HF_HUB_OFFLINE is set" if constants.is_offline_mode() else ""
+        reason += "; HF_HUB_OFFLINE is set" if constants.is_offline_mode() else ""
+        weights = entry.weights.hub or entry.weights.pretrained
         raise UserError(
-            f"the weights {entry.weights.hub or entry.weights.pretrained} of backbone {entry.name} cannot be fetched: "
-            f"{reason}{offline}",
+            f"the weights {weights} of backbone {entry.name} cannot be fetched: {reason}",
             where=where,
             hint="run the command once where the network reaches huggingface.co, or copy the cache of another machine "
             "(~/.cache/huggingface, ~/.cache/clip)\n"
@@ -119,10 +118,8 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
         raise UserError(f"backbone {entry.name}: {error}") from None
     built, stated = backbone.activation, "quick_gelu" if entry.quick_gelu else "gelu"
     if built != stated:
-        raise UserError(
-            f"backbone {entry.name} was built with {built}, but its catalog entry says {stated}",
-            hint="set quick_gelu to the activation that the weights were trained with",
-        )
+        what = f"backbone {entry.name} was built with {built}, but its catalog entry says {stated}"
+        raise UserError(what, hint="set quick_gelu to the activation that the weights were trained with")
     _check_sizes(entry, backbone.tower.shape)
     return backbone.to(device)
 
@@ -152,7 +149,7 @@ class TextSide:
                     raise _loading_error(entry, architecture, f"{file} does not exist")
                 return clip_from_file(architecture, file, entry.quick_gelu)
             model = open_clip.create_model(
-                architecture, pretrained=_weights(entry), force_quick_gelu=entry.quick_gelu, device="cpu"
+                architecture, pretrained=entry.weights.pretrained, force_quick_gelu=entry.quick_gelu, device="cpu"
             )
         return cast("nn.Module", model)
 
@@ -175,11 +172,10 @@ def _load_tokenizer(entry: BackboneEntry) -> Callable[[list[str]], Tensor]:
         with _log_level(None, logging.CRITICAL), warnings.catch_warnings(action="ignore"):
             return cast("Callable[[list[str]], Tensor]", open_clip.get_tokenizer(architecture))
     except Exception as error:  # the hub, sentencepiece and transformers raise errors of many classes
-        raise UserError(
-            f"the tokenizer of backbone {entry.name} is not on this machine: {one_line(error, 160)}",
-            hint="fetch it once where the network reaches huggingface.co: "
-            f"python -c \"import open_clip; open_clip.get_tokenizer('{architecture}')\"",
-        ) from None
+        code = f"import open_clip; open_clip.get_tokenizer('{architecture}')"
+        what = f"the tokenizer of backbone {entry.name} is not on this machine: {one_line(error, 160)}"
+        hint = f'fetch it once where the network reaches huggingface.co: python -c "{code}"'
+        raise UserError(what, hint=hint) from None
 
 
 def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:
@@ -200,11 +196,6 @@ def _architecture(entry: BackboneEntry) -> str:
         raise UserError(f"backbone {entry.name} cannot be built: {error}") from None
 
 
-def _weights(entry: BackboneEntry) -> str:
-    """Return the path of the weights file or, if there is no file, open_clip's tag of the weights."""
-    return str(weights_path(entry) or entry.weights.pretrained)
-
-
 def _check_listed(entry: BackboneEntry, swapped: bool) -> None:
     """Raise ``UserError`` if the catalog entry states another activation or resizing than open_clip's list of weights.
 
@@ -212,7 +203,7 @@ def _check_listed(entry: BackboneEntry, swapped: bool) -> None:
     """
     import open_clip
 
-    architecture, weights = _architecture(entry), _weights(entry)
+    architecture, weights = _architecture(entry), str(entry.weights.pretrained)
     listed = open_clip.get_pretrained_cfg(architecture, weights) or {}
     known = {"resize": listed.get("resize_mode"), "interpolation": listed.get("interpolation")}
     if not swapped:
@@ -220,37 +211,32 @@ def _check_listed(entry: BackboneEntry, swapped: bool) -> None:
     for name, value in known.items():
         if value is not None and value != getattr(entry, name):
             shown, stated = str(value).lower(), str(getattr(entry, name)).lower()
-            raise UserError(
-                f"backbone {entry.name}: open_clip lists {name} {shown} for the weights {weights}, but its catalog "
-                f"entry says {stated}",
-                hint=f"write {name}: {shown}",
-            )
+            found = f"open_clip lists {name} {shown} for the weights {weights}"
+            what = f"backbone {entry.name}: {found}, but its catalog entry says {stated}"
+            raise UserError(what, hint=f"write {name}: {shown}")
 
 
 def _check_sizes(entry: BackboneEntry, shape: TowerShape) -> None:
     for name in ("image_size", "patch", "width", "layers", "embed_dim"):
         stated, built = getattr(entry, name), getattr(shape, "patch_size" if name == "patch" else name)
         if stated != built:
-            raise UserError(
-                f"backbone {entry.name} has {name} {built}, its catalog entry says {stated}",
-                hint="`backbones add` fills an entry from the model itself",
-            )
+            what = f"backbone {entry.name} has {name} {built}, its catalog entry says {stated}"
+            raise UserError(what, hint="`backbones add` fills an entry from the model itself")
 
 
 def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> UserError:
     """Return the error for weights that are not on this machine, or for a file that open_clip cannot load."""
     if not entry.weights.is_fetched:
         return UserError(f"backbone {entry.name} cannot be built from {entry.architecture}: {reason}")
-    name, code = entry.weights.pretrained, f"import open_clip; open_clip.create_model('{architecture}', pretrained='"
-    fetch = f"{code}{name}')"
-    if entry.weights.hub:
-        name, file = entry.weights.hub, entry.weights.file
-        fetch = f"import huggingface_hub; huggingface_hub.hf_hub_download('{name}', '{file}')"
-    return UserError(
-        f"the weights {name} of backbone {entry.name} are not on this machine, and nothing is fetched while cells run: "
-        f"{reason}",
-        hint=f'fetch them once: python -c "{fetch}"',
+    if name := entry.weights.hub:
+        fetch = f"import huggingface_hub; huggingface_hub.hf_hub_download('{name}', '{entry.weights.file}')"
+    else:
+        name = entry.weights.pretrained
+        fetch = f"import open_clip; open_clip.create_model('{architecture}', pretrained='{name}')"
+    what = (
+        f"the weights {name} of backbone {entry.name} are not on this machine, and nothing is fetched while cells run"
     )
+    return UserError(f"{what}: {reason}", hint=f'fetch them once: python -c "{fetch}"')
 
 
 @contextlib.contextmanager
@@ -269,11 +255,10 @@ def _loading(entry: BackboneEntry, architecture: str) -> Iterator[None]:
     except (MemoryError, UserError):
         raise
     except (UnreadableCheckpoint, TensorMismatch) as error:
-        raise UserError(
-            f"the weights of backbone {entry.name} cannot be used: {error}",
-            where="" if str(weights_path(entry)) in str(error) else str(weights_path(entry)),
-            hint="name the architecture that the weights were made for" if isinstance(error, TensorMismatch) else "",
-        ) from None
+        where = "" if str(weights_path(entry)) in str(error) else str(weights_path(entry))
+        hint = "name the architecture that the weights were made for" if isinstance(error, TensorMismatch) else ""
+        what = f"the weights of backbone {entry.name} cannot be used: {error}"
+        raise UserError(what, where=where, hint=hint) from None
     except Exception as error:
         # For a wrong file, open_clip, torch, pickle and safetensors raise errors of many classes.
         raise _loading_error(entry, architecture, one_line(error, 160)) from None

@@ -196,10 +196,7 @@ def scored_on_validation(cell: Cell) -> bool:
 
 
 def required_artifacts(
-    cells: Iterable[Cell],
-    grid: Iterable[Cell],
-    catalog: Catalog,
-    sources: Mapping[SourceRef, Source],
+    cells: Iterable[Cell], grid: Iterable[Cell], catalog: Catalog, sources: Mapping[SourceRef, Source]
 ) -> list[ArtifactSpec]:
     """Return every artifact that must be built for ``cells``, each once, inputs before the artifacts that read them.
 
@@ -212,7 +209,11 @@ def required_artifacts(
     summed: set[tuple[BackboneRef, str]] = set()
     wanted, seen = list(cells), set[Hashable]()
     for cell in wanted:
-        if (key := _parts_key(cell)) in seen:
+        # Equal for cells that read the same artifacts. Shared objects, such as the tuple of sources, count by their
+        # ``id``, because hashing a cell's sources takes longer than finding its artifacts.
+        shared = map(id, (cell.protocol, cell.backbone, cell.dataset, cell.evaluate_on, cell.sources, cell.method))
+        key = cell.track, cell.domain, _stored_shots(cell), _feature_shots(cell), cell.seed, *shared
+        if key in seen:
             continue
         seen.add(key)
         reads = cell_artifacts(cell, catalog)
@@ -228,16 +229,6 @@ def required_artifacts(
             summed.add((cell.backbone, cell.domain))
     direct.update(dict.fromkeys(_totals(grid, summed, sources)))
     return with_inputs(direct)
-
-
-def _parts_key(cell: Cell) -> Hashable:
-    """Return a key that is equal only for cells that read the same artifacts.
-
-    The key has the ``id`` of shared objects, such as the tuple of sources, because hashing the sources of a cell takes
-    longer than finding its artifacts. It is valid while the cells exist.
-    """
-    parts = (cell.protocol, cell.backbone, cell.dataset, cell.evaluate_on, cell.sources, cell.method)
-    return cell.track, cell.domain, _stored_shots(cell), _feature_shots(cell), cell.seed, *map(id, parts)
 
 
 def _totals(

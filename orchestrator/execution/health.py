@@ -20,9 +20,8 @@ class ClusterLost(UserError):
     """The Ray cluster was lost while cells or tasks ran."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"the Ray cluster was lost: {reason}", hint="what has finished is kept; run the same command again"
-        )
+        hint = "what has finished is kept; run the same command again"
+        super().__init__(f"the Ray cluster was lost: {reason}", hint=hint)
 
 
 def check_alive() -> None:
@@ -32,9 +31,12 @@ def check_alive() -> None:
     """
     import ray
 
-    for process in _dead_processes():
-        if process in ("gcs_server", "raylet"):
-            raise ClusterLost(f"its {process} has ended")
+    with contextlib.suppress(ImportError, AttributeError):  # private names, tried with Ray 2.60
+        from ray._private import worker
+
+        for process, _ in worker._global_node.dead_processes():  # of the instance that this process started
+            if process in ("gcs_server", "raylet"):
+                raise ClusterLost(f"its {process} has ended")
 
     def find_own_node() -> None:
         try:
@@ -52,12 +54,3 @@ def check_alive() -> None:
         problem = f"its control service has not answered for {ANSWER_SECONDS:.0f} s"
     if problem:
         raise ClusterLost(problem)
-
-
-def _dead_processes() -> list[str]:
-    """Return the names of the ended processes of the Ray instance that this process started; empty if unknown."""
-    with contextlib.suppress(ImportError, AttributeError):  # private names, tried with Ray 2.60
-        from ray._private import worker
-
-        return [name for name, _ in worker._global_node.dead_processes()]
-    return []

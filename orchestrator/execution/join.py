@@ -106,18 +106,12 @@ def join(address: str, worker_env: Mapping[str, str]) -> None:
             messages.seek(0)
             if _WRONG_TOKEN in messages.read():
                 found = "another one is" if os.environ.get("RAY_AUTH_MODE") == "token" else "none is"
-                raise UserError(
-                    f"the Ray cluster asks for its token, and {found} here",
-                    where=f"--address {address}",
-                    hint="copy ~/.ray/auth_token from the cluster's head to this machine, readable by you alone",
-                ) from None
+                hint = "copy ~/.ray/auth_token from the cluster's head to this machine, readable by you alone"
+                raise _of_address(address, f"the Ray cluster asks for its token, and {found} here", hint) from None
             if len(versions := VERSIONS.findall(str(error))) == 2:
                 theirs, own = (f"Ray {ray_version} and Python {python}" for ray_version, python in versions)
-                raise UserError(
-                    f"the cluster runs {theirs}, and this process {own}",
-                    where=f"--address {address}",
-                    hint="use the same versions here: a worker reads what the driver wrote",
-                ) from None
+                hint = "use the same versions here: a worker reads what the driver wrote"
+                raise _of_address(address, f"the cluster runs {theirs}, and this process {own}", hint) from None
             raise _cannot_join(address, one_line(error)) from error
 
 
@@ -141,11 +135,8 @@ def check_workers(address: str) -> Resources:
         hint = "are the project and its Python the same on every node?"
         if os.environ.get("RAY_AUTH_MODE") == "token":
             hint += " if the cluster runs without token authentication, set RAY_AUTH_MODE=disabled here, too"
-        raise UserError(
-            f"the Ray cluster answers, but no worker of it does ({one_line(error, 160)})",
-            where=f"--address {address}",
-            hint=hint,
-        ) from error
+        what = f"the Ray cluster answers, but no worker of it does ({one_line(error, 160)})"
+        raise _of_address(address, what, hint) from error
 
 
 def _autoscaler_limits() -> Resources:
@@ -195,4 +186,8 @@ def limits_from_config(config: dict[str, Any]) -> Resources:
 
 def _cannot_join(address: str, reason: str) -> UserError:
     hint = "is it running (`ray status`), is the port open, is ~/.ray/auth_token the cluster's?"
-    return UserError(f"no Ray cluster answers ({reason})", where=f"--address {address}", hint=hint)
+    return _of_address(address, f"no Ray cluster answers ({reason})", hint)
+
+
+def _of_address(address: str, what: str, hint: str) -> UserError:
+    return UserError(what, where=f"--address {address}", hint=hint)

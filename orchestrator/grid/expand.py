@@ -144,11 +144,9 @@ def _find_scored(
         unknown = sorted(set(_class_names(entry)) - set(_class_names(target)) if _class_names(target) else ())
         if unknown or entry.classes > target.classes:
             which = f"the class {unknown[0]!r}" if unknown else f"{entry.classes} classes"
-            has = "no such class" if unknown else f"{target.classes}"
-            raise (location / index).error(
-                f"{entry.name} has {which}, but {target.name} has {has}; "
-                f"a method that adapts to {target.name} cannot be scored on {entry.name}"
-            )
+            has = f"{entry.name} has {which}, but {target.name} has {'no such class' if unknown else target.classes}"
+            cannot = f"a method that adapts to {target.name} cannot be scored on {entry.name}"
+            raise (location / index).error(f"{has}; {cannot}")
     return entries
 
 
@@ -189,8 +187,7 @@ def _check_supports(
                 had = f"{entry.name} has {entry.sizes.train} training images in all"
                 raise at("shots").error(f"k is {largest} for {entry.classes} classes, but {had}")
         elif protocol.short_classes == "refuse" and largest > entry.max_shots:
-            raise at("shots").error(
-                f"k is {largest}, but the smallest class of {entry.name} has at most {entry.max_shots} training images",
-                f"use shots up to {entry.max_shots}, or write a separate block for the dataset with "
-                f"protocol: {{name: {protocol.name.partition('+')[0]}, short_classes: take_all}}",
-            )
+            had = f"the smallest class of {entry.name} has at most {entry.max_shots} training images"
+            block_with = f"protocol: {{name: {protocol.name.partition('+')[0]}, short_classes: take_all}}"
+            hint = f"use shots up to {entry.max_shots}, or write a separate block for the dataset with {block_with}"
+            raise at("shots").error(f"k is {largest}, but {had}", hint)

@@ -109,15 +109,12 @@ def load_grid(
     for cell, entry in _expand_file(path, overrides, resolver, ()):
         first = planned.setdefault(cell, entry)
         if len(planned) > MOST_CELLS:
-            raise Location.of(path).error(
-                f"the grid has more than {MOST_CELLS:,} cells, the most that a grid may have", "make several grids"
-            )
+            what = f"the grid has more than {MOST_CELLS:,} cells, the most that a grid may have"
+            raise Location.of(path).error(what, "make several grids")
         if first.label != entry.label:
             names = " and ".join(repr(label) if label else "no label" for label in (first.label, entry.label))
-            raise entry.location.error(
-                f"the same cell ({cell.id}) is asked for twice, with {names}",
-                f"the other entry is in {first.location}; a label after 'as' does not make a new cell",
-            )
+            hint = f"the other entry is in {first.location}; a label after 'as' does not make a new cell"
+            raise entry.location.error(f"the same cell ({cell.id}) is asked for twice, with {names}", hint)
     fine_tunes = any(isinstance(plan.recipe, SourceRecipe) for plan in resolver.plans.values())
     overrides.check_used(sorted({cell.method.name for cell in planned}), fine_tunes=fine_tunes)
     unique = labels_of(planned, cell_labels(planned).__getitem__)

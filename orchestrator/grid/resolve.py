@@ -69,11 +69,9 @@ class ResolvedMethod:
         needed = recipe.support + recipe.query
         for entry in pool:
             if entry.sizes.train < needed:
-                raise self.location.error(
-                    f"an episode of {self.method.name} has {needed} images, "
-                    f"but {entry.name} has {entry.sizes.train} to train on",
-                    "lower meta_support or meta_query",
-                )
+                has = f"but {entry.name} has {entry.sizes.train} to train on"
+                what = f"an episode of {self.method.name} has {needed} images, {has}"
+                raise self.location.error(what, "lower meta_support or meta_query")
 
 
 def resolve_method(
@@ -93,16 +91,13 @@ def resolve_method(
         able = sorted(name for name, other in METHODS.items() if track.takes(other))
         names_classes = method.names_new_classes or not track.meets_new_classes
         reason = "" if names_classes else ": it cannot classify classes that it was not adapted to"
-        raise location.error(
-            f"{method.name} cannot be measured on the {track.name} track{reason}",
-            f"methods that can: {', '.join(able) or 'none yet'}",
-        )
+        what = f"{method.name} cannot be measured on the {track.name} track{reason}"
+        raise location.error(what, f"methods that can: {', '.join(able) or 'none yet'}")
     precision, changes = choice.precision, dict(overrides.methods.get(method.name, {}))
     if "precision" in changes:
         precision, known = changes.pop("precision"), get_args(Precision)
         if precision not in known:
-            option = OPTION / method.name / "precision"
-            raise option.unknown_name("number format", str(precision), known)
+            raise (OPTION / method.name / "precision").unknown_name("number format", str(precision), known)
     if changes:
         _configure(method, choice.settings, track, location)
     at = OPTION / method.name if changes else location

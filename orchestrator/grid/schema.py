@@ -81,17 +81,13 @@ class MethodChoice(StrictModel):
         if isinstance(value, str):
             return {"name": value}
         if not isinstance(value, Mapping) or len(value) != 1:
-            raise ValueError(
-                f"{short_repr(value)} is not one method: write 'name' or 'name: {{setting: value}}', "
-                "one method per entry"
-            )
+            remedy = "write 'name' or 'name: {setting: value}', one method per entry"
+            raise ValueError(f"{short_repr(value)} is not one method: {remedy}")
         ((name, settings),) = value.items()
         settings = {} if settings is None else settings
         if not isinstance(settings, Mapping):
-            whose = shorten(str(name))
-            raise ValueError(
-                f"the settings of {whose} are {short_repr(settings)}; write them as {whose}: {{setting: value}}"
-            )
+            whose, found = shorten(str(name)), short_repr(settings)
+            raise ValueError(f"the settings of {whose} are {found}; write them as {whose}: {{setting: value}}")
         own = {str(key): item for key, item in settings.items() if key not in ("as", "precision")}
         return {"name": str(name), "settings": own, "label": settings.get("as"), "precision": settings.get("precision")}
 
@@ -174,8 +170,6 @@ class GridFile(StrictModel):
         if not self.blocks and not self.include:
             raise ValueError("the grid is empty: it needs blocks, or other grids to include")
         if not self.blocks and (idle := sorted({"protocol", "precision", "fine_tuning"} & self.model_fields_set)):
-            raise ValueError(
-                f"{idle[0]} has no effect: the grid has no blocks of its own, and the grids that it includes "
-                "keep theirs (--set changes those)"
-            )
+            why = "the grid has no blocks of its own, and the grids that it includes keep theirs (--set changes those)"
+            raise ValueError(f"{idle[0]} has no effect: {why}")
         return self

@@ -74,10 +74,8 @@ class SourceResolver:
         candidates = self._candidates(choice, target, at)
         pool = dict.fromkeys(e.name for e in candidates if not {e.name, e.images_of} & names and e.kin not in groups)
         if not pool and choice.required:
-            raise at.error(
-                f"{choice.rule} leaves no source for {target.name}",
-                "give the pool: sources: {rule: leave_one_out, domain: NAME} or {..., datasets: [...]}",
-            )
+            hint = "give the pool: sources: {rule: leave_one_out, domain: NAME} or {..., datasets: [...]}"
+            raise at.error(f"{choice.rule} leaves no source for {target.name}", hint)
         return tuple(pool)
 
     def _candidates(self, choice: SourcesChoice, target: DatasetEntry, at: Location) -> list[DatasetEntry]:
@@ -98,15 +96,13 @@ class SourceResolver:
         gains = {name: self._gain_of(backbone, model) for name, model in zip(datasets, models, strict=True)}
         known = {name: gain for name, gain in gains.items() if gain is not None}
         if unknown := [name for name in gains if name not in known]:
-            raise (at / "min_gain").error(
-                f"the gain of the source models of {', '.join(unknown)} for {backbone} is not known",
-                "run the grid once without min_gain: it fine-tunes the models and measures them on their own task",
-            )
+            what = f"the gain of the source models of {', '.join(unknown)} for {backbone} is not known"
+            hint = "run the grid once without min_gain: it fine-tunes the models and measures them on their own task"
+            raise (at / "min_gain").error(what, hint)
         kept = tuple(name for name in datasets if known[name] >= least)
         if not kept:
-            raise (at / "min_gain").error(
-                f"no source model gains {least:g} points; the best gains {max(known.values()):.2f}"
-            )
+            what = f"no source model gains {least:g} points; the best gains {max(known.values()):.2f}"
+            raise (at / "min_gain").error(what)
         return kept
 
     def _models(

@@ -122,11 +122,9 @@ def check_disk_space(plan: Plan, store: Store, budget: int | None = None) -> Non
         sizes[spec.title, spec.shrink_hint].append(spec.size_bytes(plan.catalog))
     largest = sorted(sizes.items(), key=lambda item: -sum(item[1]))[:SHOWN_KINDS]
     lines = [f"{human_bytes(sum(each)):>10}  {len(each)} {title}: {hint}" for (title, hint), each in largest]
-    raise UserError(
-        f"the artifacts to build take about {human_bytes(needed)}, {limit}; nothing was started\n" + "\n".join(lines),
-        where=where,
-        hint="--only and --set make the plan smaller; --store can name a folder on another disk",
-    )
+    what = f"the artifacts to build take about {human_bytes(needed)}, {limit}; nothing was started"
+    hint = "--only and --set make the plan smaller; --store can name a folder on another disk"
+    raise UserError("\n".join([what, *lines]), where=where, hint=hint)
 
 
 def plan_problems(plan: Plan, store: Store, budget: int | None) -> list[UserError]:
@@ -144,8 +142,6 @@ def check_precisions(plan: Plan, gpus: float) -> None:
     """Raise ``UserError`` before anything runs if a cell asks for ``tf32`` and the run uses no GPU."""
     asking = [cell for cell in plan.todo if cell.backbone.precision == "tf32"]
     if asking and not gpus:
-        raise UserError(
-            f"{asking[0].id} asks for tf32, a number format of GPUs, and this run uses no GPU",
-            where="precision",
-            hint="leave precision out for the default of each device, or take float32 or bfloat16",
-        )
+        what = f"{asking[0].id} asks for tf32, a number format of GPUs, and this run uses no GPU"
+        hint = "leave precision out for the default of each device, or take float32 or bfloat16"
+        raise UserError(what, where="precision", hint=hint)

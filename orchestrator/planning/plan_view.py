@@ -25,11 +25,7 @@ SHOWN_METHODS = 4
 
 
 def plan_view(
-    plan: Plan,
-    store: Store,
-    disk_budget: int | None = None,
-    gpu_bytes: int | None = None,
-    gpu: GpuKind | None = None,
+    plan: Plan, store: Store, disk_budget: int | None = None, gpu_bytes: int | None = None, gpu: GpuKind | None = None
 ) -> RenderableType:
     """Return tables of cells, artifacts and GPU packing, and the estimate with its basis.
 

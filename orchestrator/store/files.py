@@ -118,11 +118,8 @@ class Files:
             return path
         real, root = os.path.realpath(path), os.path.realpath(self.root)
         if os.path.commonpath((real, root)) != root:
-            raise UserError(
-                f"{path} is a link that leads out of the store",
-                where=self.url,
-                hint="files outside of a store are not read; link the whole store instead, or move the file into it",
-            )
+            hint = "files outside of a store are not read; link the whole store instead, or move the file into it"
+            raise UserError(f"{path} is a link that leads out of the store", where=self.url, hint=hint)
         if not os.path.islink(path):
             self._inside.add(path.parent)
         return path
@@ -342,11 +339,9 @@ def _open_filesystem(url: str) -> tuple[Any, str]:
             _check_name(root)
     except (ValueError, ImportError, OSError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or one_line(error)
-        raise UserError(
-            f"cannot use {short_repr(url)} as a store: {reason}",
-            hint="give a folder, or a URL whose driver is installed (s3:// needs s3fs: pip install "
-            "'bolt-orchestrator[cluster]')",
-        ) from None
+        needed = "s3:// needs s3fs: pip install 'bolt-orchestrator[cluster]'"
+        hint = f"give a folder, or a URL whose driver is installed ({needed})"
+        raise UserError(f"cannot use {short_repr(url)} as a store: {reason}", hint=hint) from None
     return filesystem, str(root).rstrip("/")
 
 

@@ -163,7 +163,5 @@ def _wait_until_free(files: Files, name: str, grid: str, notify: Callable[[str],
 
 
 def _owned_by(owner: Owner, files: Files, grid: str) -> UserError:
-    return UserError(
-        f"{owner} is running or syncing grid {grid} in {files.url}",
-        hint="`python -m orchestrator status` shows how far it is",
-    )
+    what = f"{owner} is running or syncing grid {grid} in {files.url}"
+    return UserError(what, hint="`python -m orchestrator status` shows how far it is")

@@ -42,10 +42,8 @@ class Store:
         """
         found = Artifact.read(self.files, address)
         if found is not None and identity is not None and canonical_json(found.identity) != canonical_json(identity):
-            raise UserError(
-                f"{address} in {self.url} already holds another artifact: its recorded identity differs",
-                hint=f"move {self.url}/{address} away",
-            )
+            what = f"{address} in {self.url} already holds another artifact: its recorded identity differs"
+            raise UserError(what, hint=f"move {self.url}/{address} away")
         return found
 
     def is_intact(self, address: str, identity: Any = None) -> bool:

@@ -85,26 +85,19 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = 
 
 def explain_hub_error(error: Exception, where: str) -> Exception:
     """Return a :class:`UserError` that explains an error of ``huggingface_hub``; return any other error unchanged."""
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import errors as hub
 
-    if isinstance(error, GatedRepoError):
+    if isinstance(error, hub.GatedRepoError):
         return UserError("the repository is gated", where=where, hint="agree to its terms there, then: hf auth login")
-    if isinstance(error, RevisionNotFoundError):
+    if isinstance(error, hub.RevisionNotFoundError):
         return UserError("the repository has no such revision", where=where)
-    if isinstance(error, RepositoryNotFoundError | HFValidationError):
+    if isinstance(error, hub.RepositoryNotFoundError | hub.HFValidationError):
         return UserError("there is no such repository, or it needs a token", where=where, hint="hf auth login")
-    if isinstance(error, OfflineModeIsEnabled):
+    if isinstance(error, hub.OfflineModeIsEnabled):
         return UserError("cannot be fetched: HF_HUB_OFFLINE is set", where=where, hint="unset it for this command")
     # If the network is down, huggingface_hub raises the errors of its HTTP library, which differs between versions.
     of_http = type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "requests", "urllib3")
-    if of_http or isinstance(error, HfHubHTTPError | LocalEntryNotFoundError | ConnectionError | TimeoutError):
+    of_hub = hub.HfHubHTTPError | hub.LocalEntryNotFoundError
+    if of_http or isinstance(error, of_hub | ConnectionError | TimeoutError):
         return UserError(f"cannot be fetched: {error}", where=where, hint="run the same command again to continue")
     return error

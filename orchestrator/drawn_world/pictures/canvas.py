@@ -106,8 +106,7 @@ def paint(image: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
 
 def grain(rng: KeyedRandom, image: Tensor, strength: Tensor | float) -> Tensor:
     """Add white noise, which is equal in all three channels."""
-    n = len(image)
-    return image + strength * rng.normal(n, 1, SIDE, SIDE)
+    return image + strength * rng.normal(len(image), 1, SIDE, SIDE)
 
 
 def to_bytes(image: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:

@@ -34,11 +34,7 @@ class Worker(tune.Trainable):  # type: ignore[misc]
     """
 
     def setup(
-        self,
-        config: dict[str, Any],
-        chunks: Sequence[ray.ObjectRef[list[Cell]]],
-        settings: RunSettings,
-        runner: str,
+        self, config: dict[str, Any], chunks: Sequence[ray.ObjectRef[list[Cell]]], settings: RunSettings, runner: str
     ) -> None:
         self._chunks, self._runner = chunks, runner
         self._settings = replace(settings, gpu_share=min(1.0, config["gpus"] or 1.0))
