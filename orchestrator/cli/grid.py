@@ -127,7 +127,7 @@ def plan(
     if as_json and gpu_memory is not None:
         raise UserError("--json has no packing of GPUs", where="--gpu-memory", hint="give one of the two")
     if as_json:
-        from orchestrator.planning.plan_record import plan_record, race_record
+        from orchestrator.planning.plan_view import plan_record, race_record
 
         made = workspace.plan(retry_failed=retry_failed)
         record = plan_record(made, workspace.store, disk_budget, kind)
