@@ -81,10 +81,9 @@ def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str)
         path /= entry.route.file
     words = ["data", "add", str(path), "--name", entry.name, "--catalog", catalog_file]
     words += ["--replace", *(["--exclude-broken"] if _UNDECODABLE in lines else [])]
-    return UserError(
-        f"the images of dataset {entry.name} do not agree with its catalog entry:\n  {lines}",
-        hint=f"put the images back, or accept the changes: {shlex.join(['python', '-m', 'orchestrator', *words])}",
-    )
+    accept = shlex.join(["python", "-m", "orchestrator", *words])
+    what = f"the images of dataset {entry.name} do not agree with its catalog entry:\n  {lines}"
+    return UserError(what, hint=f"put the images back, or accept the changes: {accept}")
 
 
 def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
@@ -94,8 +93,7 @@ def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
     """
     raw = open_dataset(_with_own_names(entry), data_root)
     excluded = excluded_images(entry, data_root)
-    recorded = _read(entry, data_root)
-    if recorded is None:
+    if (recorded := _read(entry, data_root)) is None:
         return _differing_counts(entry, raw, len(excluded))
     now = _image_files(entry, raw, data_root, recorded)
     before = {path: image for path, image in recorded.items() if path not in excluded}
@@ -190,8 +188,7 @@ def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile],
         for paths, word in ((old - new, "removed"), (new - old, "added")):
             if paths:
                 lines.append(f"{pluralize(len(paths), f'{part} image')} {word}: {listed(sorted(paths), SHOWN)}")
-    other = {path for path, image in now.items() if path in before and before[path].digest != image.digest}
-    if other:
+    if other := {path for path, image in now.items() if path in before and before[path].digest != image.digest}:
         whole = sum(path in before for path in now)
         have, shown = "has" if len(other) == 1 else "have", listed(sorted(other), SHOWN)
         lines.append(f"{len(other)} of {pluralize(whole, 'image')} {have} other content: {shown}")

@@ -128,24 +128,23 @@ def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: st
     than two splits. It is also raised if the user leaves a choice open: between several configurations, or between
     splits whose names do not say which ones to use.
     """
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}  # configuration -> its splits
     for path in map(PurePosixPath, paths):
         if path.suffix == ".parquet":
             folders = [folder for folder in path.parts[:-1] if folder != "data"]
             split = _SHARD.sub("", path.name)
             if split.isdecimal() and folders:  # a file that the hub converted: CONFIG/SPLIT/0000.parquet
                 split = folders.pop()
-            splits = found.setdefault("/".join(folders), [])
-            splits += [split] if split not in splits else []
+            found.setdefault("/".join(folders), {})[split] = None
     if config is None and len(found) > 1:
         hint = "name one: " + " or ".join(f"hf:{repo}:{name}" for name in found if name)
         raise UserError(f"{repo} has several configurations: {', '.join(filter(None, found))}", hint=hint)
     if config is not None and config not in found:
         known = ", ".join(filter(None, found)) or "one without a name"
         raise UserError(f"{repo} has no configuration {config!r}, only {known}")
-    splits = found[config] if config is not None else next(iter(found.values()))
+    splits = list(found[config] if config is not None else next(iter(found.values())))
     parts = {part: split for split in splits if (part := part_of(split)) in ("train", "test")}
-    chosen = given.split(",") if given else list(splits) if len(splits) == 1 else [*map(parts.get, ("train", "test"))]
+    chosen = given.split(",") if given else splits if len(splits) == 1 else [*map(parts.get, ("train", "test"))]
     if len(chosen) > 2 or not set(chosen) <= {*splits}:
         what = f"{repo} has the splits {', '.join(splits)}"
         hint = f"name a split to divide 80/20, or two to learn from and to test on: hf:{repo}@{','.join(splits[:2])}"
@@ -167,9 +166,7 @@ def _columns(shard: Path, given: Mapping[str, str]) -> dict[str, str]:
         ("image", "path", "Image", [field.name for field in schema if field.type.num_fields]),
         ("label", "label", "ClassLabel", [name for name in COLUMNS["label"] if name in schema.names]),
     ):
-        typed = [
-            name for name, feature in features.items() if isinstance(feature, dict) and feature.get("_type") == kind
-        ]
+        typed = [name for name, facts in features.items() if isinstance(facts, dict) and facts.get("_type") == kind]
         names = [given[option]] if option in given else typed or others[:1]
         if len(names) != 1 or names[0] not in schema.names:
             what = f"the column of the {key}s may be {' or '.join(names)}" if len(names) > 1 else f"no column of {key}s"

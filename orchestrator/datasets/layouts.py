@@ -105,9 +105,8 @@ def _advice(folder: Path) -> str:
 
     The advice names a table in the folder, if there is one, because it may list the classes of the images.
     """
-    files = [
-        path for place in (folder, *class_folders(folder)) if os.access(place, os.R_OK) for path in place.iterdir()
-    ]
+    readable = [place for place in (folder, *class_folders(folder)) if os.access(place, os.R_OK)]
+    files = [path for place in readable for path in place.iterdir()]
     kinds = {path.suffix.lower() for path in files}
     tables = (path for path in files if path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet"))
     table = min(tables, key=lambda path: ("train" not in f"{path.parent.name}/{path.name}", path), default=None)

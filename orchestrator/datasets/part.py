@@ -51,6 +51,10 @@ class Part:
         )
 
 
+Contents = tuple[list[str], dict[str, Part]]
+"""What a reader finds in a dataset's files: the class names in label order, and the parts by name."""
+
+
 @dataclass(frozen=True)
 class RawDataset:
     """An opened dataset.

@@ -172,10 +172,8 @@ def copy_notes(copies: Copies, images: int) -> list[str]:
              if {each.part for each in group} == {"train", "test"} for one in group if one.part == "test"]  # fmt: skip
     mixed = [(group[0], next(each for each in group if each.word != group[0].word)) for group in copies
              if len({each.word for each in group}) > 1]  # fmt: skip
-    for what, pairs in (
-        ("test images that are copies of a training image", leaks),
-        ("pictures with two labels", mixed),
-    ):
+    of_both_parts = "test images that are copies of a training image"
+    for what, pairs in ((of_both_parts, leaks), ("pictures with two labels", mixed)):
         if pairs:
             named = (f"    {one.labelled} = {other.labelled}" for one, other in pairs)
             notes.append("\n".join([f"{what}: {len(pairs)}", *named]))

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.catalog import DatasetEntry
-from orchestrator.datasets.part import Part
+from orchestrator.datasets.part import Contents
 from orchestrator.datasets.routes import class_folders, dassl, manifest, parquet, single_sets, torchvision_sets
 
-READERS: dict[str, Callable[[DatasetEntry, Path], tuple[list[str], dict[str, Part]]]] = {
+READERS: dict[str, Callable[[DatasetEntry, Path], Contents]] = {
     "toy": single_sets.read_toy,
     "sklearn": single_sets.read_sklearn,
     "folder": class_folders.read_folder,

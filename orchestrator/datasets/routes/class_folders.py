@@ -18,7 +18,7 @@ from pathlib import Path
 from bolt import image_folders
 from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.class_words import letters_of
-from orchestrator.datasets.part import Part, file_part
+from orchestrator.datasets.part import Contents, Part, file_part
 from orchestrator.util.errors import UserError
 
 MATCHED = "imagenetv2-matched-frequency-format-val"
@@ -28,7 +28,7 @@ ImagesOfClass = Mapping[str, list[Path]]
 """Name of each class folder -> its images. Names and images are sorted."""
 
 
-def read_folder(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+def read_folder(entry: DatasetEntry, folder: Path) -> Contents:
     """Read class folders that are side by side.
 
     Under the split recipe ``official`` they are in ``train/`` and in ``test/``. Under any other recipe they are in
@@ -46,7 +46,7 @@ def read_folder(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str,
     return _contents({split: find(parts.get(split, folder / split)) for split in ("train", "test")}, folder)
 
 
-def read_class_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+def read_class_folders(entry: DatasetEntry, folder: Path) -> Contents:
     """Read class folders at any depth.
 
     Under the split recipe ``official``, the folders ``train/`` and ``test/`` are the parts. Under any other recipe, all
@@ -77,7 +77,7 @@ def held_instead(folder: Path) -> str:
     return "\n  ".join(image_folders.unused_lines(unused))
 
 
-def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> tuple[list[str], dict[str, Part]]:
+def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> Contents:
     """Return the class names and the parts. The class names are those of the first part in ``found``.
 
     The label of an image is the position of its class in the list of class names.
@@ -97,7 +97,7 @@ def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> tuple[list[st
     return list(label_of), parts
 
 
-def read_wnid_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+def read_wnid_folders(entry: DatasetEntry, folder: Path) -> Contents:
     """Read class folders that are named by the WordNet ids of ImageNet's classes, as one part ``test``."""
     return list(wnids()), {"test": wnid_part(find_class_folders(folder, re.compile(r"n\d{8}")), folder)}
 
@@ -125,7 +125,7 @@ def wnids() -> tuple[str, ...]:
     return tuple(sorted(ImageNetInfo("imagenet-1k").label_names()))
 
 
-def read_numbered_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+def read_numbered_folders(entry: DatasetEntry, folder: Path) -> Contents:
     """Read the folders ``0``, ``1``, ..., whose names are the labels, as one part ``test``.
 
     If variants of ImageNetV2 are side by side, the variant with matched frequencies is read. Raises ``UserError`` if
@@ -159,9 +159,8 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Image
     inner = root.resolve()
     for place, folders, files in os.walk(root, followlinks=True):
         here = Path(place)
-        folders[:] = sorted(
-            name for name in folders if not image_folders.is_system(name) and not _leads_back(here / name, inner)
-        )
+        visible = sorted(name for name in folders if not image_folders.is_system(name))
+        folders[:] = [name for name in visible if not _leads_back(here / name, inner)]
         held = sorted(here / file for file in files if image_folders.is_image(Path(file)))
         if here == root or (name is not None and not name.fullmatch(here.name)):
             others += [here.name] * bool(held and here != root)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import DasslRoute, is_inside
-from orchestrator.datasets.part import Part, file_part
+from orchestrator.datasets.part import Contents, file_part
 from orchestrator.datasets.routes.class_folders import find_class_folders, wnid_part, wnids
 from orchestrator.util.errors import UserError, shorten
 from orchestrator.util.units import listed
@@ -28,7 +28,7 @@ Rows = Sequence[tuple[str, int, str]]
 """Path, label and class name of each image of a part."""
 
 
-def read_zhou_split(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+def read_zhou_split(entry: DatasetEntry, folder: Path) -> Contents:
     """Read ``split_zhou_NAME.json``: ``train``, ``val`` and ``test``, each a list of [path, label, class name].
 
     Raises ``UserError`` if the file is damaged, the labels are not 0 to C - 1, one label has two names, a path leaves
@@ -50,7 +50,7 @@ def read_zhou_split(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[
     return _contents({part: split[part] for part in PARTS}, entry.route, folder, path)
 
 
-def read_aircraft_lists(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+def read_aircraft_lists(entry: DatasetEntry, folder: Path) -> Contents:
     """Read FGVC Aircraft. The classes are in ``variants.txt``, and each part has a file with lines ``ID variant``.
 
     Raises ``UserError`` if a list is damaged, a variant is unknown, or an image is not there.
@@ -77,7 +77,7 @@ def _lines(path: Path) -> list[str]:
         raise _damaged(path, f"cannot be read: {error}") from None
 
 
-def read_imagenet_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+def read_imagenet_folders(entry: DatasetEntry, folder: Path) -> Contents:
     """Read ImageNet's ``train/`` and ``val/`` with a folder for each WordNet id; ``val`` is the test part.
 
     The images of a class are sorted by name. CoOp takes the order of the file system, so its draws differ by machine.
@@ -111,9 +111,7 @@ def _image_folder(route: DasslRoute, folder: Path, inside: str) -> Path:
     return folder if not (named / inside).exists() and (folder / inside).exists() else named
 
 
-def _contents(
-    parts: Mapping[str, Rows], route: DasslRoute, folder: Path, path: Path
-) -> tuple[list[str], dict[str, Part]]:
+def _contents(parts: Mapping[str, Rows], route: DasslRoute, folder: Path, path: Path) -> Contents:
     """Return the class names in label order, and the parts.
 
     Raises ``UserError`` as :func:`read_zhou_split`. ``path``: the file that lists the images.
@@ -145,12 +143,8 @@ def _contents(
 def _refuse_missing(images: Sequence[str], root: Path, path: Path) -> None:
     """Raise ``UserError`` if one of the images is not below ``root``. ``path``: the file that lists the images."""
     folders = {image.rpartition("/")[0] for image in images}  # each folder is listed once: a look-up per image is slow
-    there = {
-        f"{inner}/{name}".lstrip("/")
-        for inner in folders
-        if (root / inner).is_dir()
-        for name in os.listdir(root / inner)
-    }
+    held = (inner for inner in folders if (root / inner).is_dir())
+    there = {f"{inner}/{name}".lstrip("/") for inner in held for name in os.listdir(root / inner)}
     if absent := [image for image in images if image not in there]:
         hint = "unpack the images again; CoOp's DATASETS.md says where each folder goes"
         stem = absent[0].rpartition(".")[0]

@@ -21,7 +21,7 @@ from bolt.clip.image_files import ImageSource
 from bolt.image_folders import images_below, is_image, part_of, why_no_classes
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, is_inside
-from orchestrator.datasets.part import Part, file_part, make_part
+from orchestrator.datasets.part import Contents, Part, file_part, make_part
 from orchestrator.datasets.routes.parquet import SHARD, Shards, names_in
 from orchestrator.datasets.routes.tar_shards import read_shards
 from orchestrator.datasets.text_tables import read_rows
@@ -47,7 +47,7 @@ class Table(NamedTuple):
     readers: Mapping[str, Callable[[], ImageSource]] = {}
 
 
-def read_manifest(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+def read_manifest(entry: DatasetEntry, folder: Path) -> Contents:
     """Read the images that a table lists.
 
     Under the split recipe ``official``, the table's column for the split divides the images into parts. Under any other
@@ -202,9 +202,8 @@ def marked_classes(columns: Mapping[str, list[str]]) -> list[str]:
     ``False`` and ``True`` count as 0 and 1. For any other table, return no columns.
     """
     marks = [name for name, values in columns.items() if values and {text.casefold() for text in values} <= {*_MARKS}]
-    counts = {
-        sum(_MARKS[text.casefold()] for text in row) for row in zip(*(columns[name] for name in marks), strict=True)
-    }
+    rows = zip(*(columns[name] for name in marks), strict=True)
+    counts = {sum(_MARKS[text.casefold()] for text in row) for row in rows}
     return marks if len(marks) > 1 and counts == {1} and not why_no_classes(marks) else []
 
 

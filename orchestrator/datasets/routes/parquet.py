@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute, PartName
-from orchestrator.datasets.part import Part, make_part, numbered_classes, refetch_hint
+from orchestrator.datasets.part import Contents, Part, make_part, numbered_classes, refetch_hint
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
 
@@ -33,7 +33,7 @@ KEPT_GROUPS = 2
 """Row groups per part whose encoded images are kept. A row group has 100 to 1,000 images."""
 
 
-def read_parquet(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+def read_parquet(entry: DatasetEntry, folder: Path) -> Contents:
     """Read the parts of a repository whose files are in ``folder``, at the paths that they have in the repository.
 
     Raises ``UserError`` for missing or unreadable shards, for missing columns, and for classes that are named neither
@@ -47,9 +47,8 @@ def read_parquet(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str
         try:
             shards[part] = Shards(folder, shards_of(paths, route, part), **route.columns)
         except UserError as error:
-            raise UserError(
-                error.what, where=error.where or str(folder), hint=error.hint or refetch_hint(entry)
-            ) from None
+            where, hint = error.where or str(folder), error.hint or refetch_hint(entry)
+            raise UserError(error.what, where=where, hint=hint) from None
     names = _class_names(entry, list(shards.values()), folder)
     return names, {part: found.part(names) for part, found in shards.items()}
 
@@ -180,8 +179,7 @@ class Shards:
 def features_in(schema: pa.Schema) -> dict[str, Any]:
     """Return Hugging Face's description of the columns of a file; empty if the file has none."""
     metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    features: dict[str, Any] = metadata.get("info", {}).get("features", {})
-    return features
+    return dict(metadata.get("info", {}).get("features", {}))
 
 
 def names_in(schema: pa.Schema, column: str) -> tuple[str, ...] | None:

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
-from orchestrator.datasets.part import Part, file_part, make_part
+from orchestrator.datasets.part import Contents, Part, file_part, make_part
 from orchestrator.util.errors import UserError
 
 
-def read_toy(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+def read_toy(entry: DatasetEntry, folder: Path) -> Contents:
     """Draw the images of one of the demo's datasets."""
     from orchestrator.drawn_world.drawing import draw_split
     from orchestrator.drawn_world.tasks import TASKS
@@ -23,7 +23,7 @@ def read_toy(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Pa
     return list(TASKS[task].class_names), parts
 
 
-def read_sklearn(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+def read_sklearn(entry: DatasetEntry, folder: Path) -> Contents:
     """Load the handwritten digits of scikit-learn."""
     from sklearn.datasets import load_digits  # slow to import
 
@@ -38,7 +38,7 @@ def _array_part(pixels: NDArray[np.uint8], labels: NDArray[np.int64], origin: st
     return make_part(labels, lambda i: Image.fromarray(pixels[i]), lambda i: f"{origin}[{i}]")
 
 
-def read_cub(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+def read_cub(entry: DatasetEntry, folder: Path) -> Contents:
     """Read CUB-200-2011: images in ``images/``, and lists beside it that state the classes, labels and split.
 
     Raises ``UserError`` when a list is missing or the lists do not agree.

@@ -18,7 +18,7 @@ from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import TorchvisionRoute
-from orchestrator.datasets.part import Part, make_part, numbered_classes, refetch_hint
+from orchestrator.datasets.part import Contents, Part, make_part, numbered_classes, refetch_hint
 from orchestrator.util.errors import UserError
 
 CHECKSUM = re.compile(r"[0-9a-f]{32}")
@@ -31,7 +31,7 @@ ARRAY_PICKLE = frozenset(
 """The classes and functions that a pickle of arrays and lists needs. A pickle that names any other is refused."""
 
 
-def read_torchvision(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+def read_torchvision(entry: DatasetEntry, folder: Path) -> Contents:
     """Read a class of ``torchvision.datasets`` whose ``root`` is ``folder``.
 
     For each part, the route has one or more sets of arguments. The class is opened once with each set, and the images
