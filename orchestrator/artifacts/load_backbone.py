@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from bolt.clip.backbone import Backbone
-    from bolt.clip.tower_shape import TowerShape
 
 
 def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", instead: str = "") -> None:
@@ -120,7 +119,11 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
     if built != stated:
         what = f"backbone {entry.name} was built with {built}, but its catalog entry says {stated}"
         raise UserError(what, hint="set quick_gelu to the activation that the weights were trained with")
-    _check_sizes(entry, backbone.tower.shape)
+    for name in ("image_size", "patch", "width", "layers", "embed_dim"):
+        size = getattr(backbone.tower.shape, "patch_size" if name == "patch" else name)
+        if size != getattr(entry, name):
+            what = f"backbone {entry.name} has {name} {size}, its catalog entry says {getattr(entry, name)}"
+            raise UserError(what, hint="`backbones add` fills an entry from the model itself")
     return backbone.to(device)
 
 
@@ -214,14 +217,6 @@ def _check_listed(entry: BackboneEntry, swapped: bool) -> None:
             found = f"open_clip lists {name} {shown} for the weights {weights}"
             what = f"backbone {entry.name}: {found}, but its catalog entry says {stated}"
             raise UserError(what, hint=f"write {name}: {shown}")
-
-
-def _check_sizes(entry: BackboneEntry, shape: TowerShape) -> None:
-    for name in ("image_size", "patch", "width", "layers", "embed_dim"):
-        stated, built = getattr(entry, name), getattr(shape, "patch_size" if name == "patch" else name)
-        if stated != built:
-            what = f"backbone {entry.name} has {name} {built}, its catalog entry says {stated}"
-            raise UserError(what, hint="`backbones add` fills an entry from the model itself")
 
 
 def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> UserError:

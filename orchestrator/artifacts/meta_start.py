@@ -87,9 +87,8 @@ class MetaStart(ArtifactSpec):
             resume=snapshot["training"] if snapshot else None,
         )
         save_tensors(tensors, builder.folder / TOWER_FILE)
-        builder.meta.update(
-            backbone=self.backbone.name, datasets=[dataset.name for dataset in self.datasets], meta_loss=curve
-        )
+        names = [dataset.name for dataset in self.datasets]
+        builder.meta.update(backbone=self.backbone.name, datasets=names, meta_loss=curve)
 
     def _task(self, dataset: DatasetRef, cache: ArtifactCache) -> MetaTask:
         """Return the training images of one dataset, augmented by light crops, as a task of meta-learning."""

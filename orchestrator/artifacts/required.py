@@ -124,9 +124,8 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
         support = support_images(cell, catalog)
         count = method.support_feature_views(settings)
         if count is not None:
-            features = SupportFeatures(
-                cell.backbone, support, size, views, round_up(count, VIEWS_STEP), _feature_shots(cell)
-            )
+            stored_views = round_up(count, VIEWS_STEP)
+            features = SupportFeatures(cell.backbone, support, size, views, stored_views, _feature_shots(cell))
     elif method.uses_support and method.changes_tower:
         whole_test_images = Images(cell.dataset, "test_whole", size)
     drawn_from_test = method.uses_support and track.support_split(cell.protocol) == "test"

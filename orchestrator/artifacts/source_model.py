@@ -56,9 +56,8 @@ def training_mib(entry: BackboneEntry, batch_size: int) -> float:
     backward pass needs. It does not include the images.
     """
     tokens = (entry.image_size // entry.patch) ** 2 + 1
-    activations = (
-        (_KEPT_WIDTHS_OF_TIMM if entry.timm else _KEPT_WIDTHS) * entry.width * tokens * entry.layers * batch_size
-    )
+    kept_widths = _KEPT_WIDTHS_OF_TIMM if entry.timm else _KEPT_WIDTHS
+    activations = kept_widths * entry.width * tokens * entry.layers * batch_size
     return CONTEXT_MIB + FLOAT_BYTES * (4 * entry.parameters + activations) / 2**20
 
 

@@ -20,11 +20,9 @@ def grids_folder() -> Path:
     for folder in (package / "_grids", package.parent / "grids"):
         if (folder / "datasets").is_dir():
             return folder
-    raise UserError(
-        "the folder of grids and catalog files is missing",
-        where=str(package.parent / "grids"),
-        hint="reinstall the project, or run it from a complete checkout",
-    )
+    hint = "reinstall the project, or run it from a complete checkout"
+    what = "the folder of grids and catalog files is missing"
+    raise UserError(what, where=str(package.parent / "grids"), hint=hint)
 
 
 def display_path(path: Path) -> str:

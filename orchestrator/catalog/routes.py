@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
@@ -211,17 +211,10 @@ def _first_listed(folder: Path, files: Sequence[str]) -> str:
     return found[1] if found and is_inside(found[1]) else "."
 
 
-def _with_kind(value: Any) -> Any:
-    """Return the fields of a route, with an empty text for a missing ``kind``.
-
-    Pydantic's error for an unknown kind, such as the empty text, lists the known kinds. Its error for a missing kind
-    does not.
-    """
-    return {"kind": "", **value} if isinstance(value, Mapping) else value
-
-
 AnyRoute: TypeAlias = (
     ToyRoute | SklearnRoute | FolderRoute | ManifestRoute | TorchvisionRoute | HuggingFaceRoute | ArchiveRoute
     | ManualRoute | DasslRoute
 )  # fmt: skip
-Route = Annotated[AnyRoute, Field(discriminator="kind"), BeforeValidator(_with_kind)]
+# A missing kind becomes an empty text: pydantic's error for an unknown kind lists the known ones.
+_WITH_KIND = BeforeValidator(lambda value: {"kind": "", **value} if isinstance(value, Mapping) else value)
+Route = Annotated[AnyRoute, Field(discriminator="kind"), _WITH_KIND]

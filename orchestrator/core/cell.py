@@ -112,8 +112,7 @@ class Cell:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cell as plain JSON types, from which :meth:`from_dict` makes an equal cell."""
-        encoded: dict[str, Any] = encode(self)
-        return encoded
+        return dict(encode(self))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Cell:

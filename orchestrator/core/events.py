@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,6 +75,10 @@ class CellEvent(_Event):
     def key(self) -> str:
         """The id of the cell."""
         return self.cell.id
+
+
+OnCellEvent = Callable[[CellEvent], Iterable[Cell] | None]
+"""A listener to the events of cells. It may return further cells to run."""
 
 
 @dataclass(frozen=True)

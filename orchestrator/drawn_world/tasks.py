@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from orchestrator.drawn_world.words import DIGITS, GREEK, INK_NAMES, KIND_NAMES, KINDS, LETTERS, Kind
+from orchestrator.drawn_world.words import DIGITS, GREEK, INK_NAMES, KIND_NAMES, KINDS, LETTERS, ROOFS, SEASONS, Kind
 
 
 @dataclass(frozen=True)
@@ -116,17 +116,8 @@ _TRAINABLE: tuple[ToyTask, ...] = (
         "aerial-crops",
         ("wheat field", "ploughed field", "vegetable field", "flower field", "orchard", "irrigation circle", "meadow"),
     ),
-    AerialTask(
-        "aerial-roofs", tuple(f"village with {colour} roofs" for colour in ("red", "grey", "brown", "white", "blue"))
-    ),
-    AerialTask(
-        "aerial-seasons",
-        tuple(
-            f"{scene} in {season}"
-            for scene in ("forest", "meadow")
-            for season in ("spring", "summer", "autumn", "winter")
-        ),
-    ),
+    AerialTask("aerial-roofs", tuple(f"village with {colour} roofs" for colour in ROOFS)),
+    AerialTask("aerial-seasons", tuple(f"{scene} in {season}" for scene in ("forest", "meadow") for season in SEASONS)),
     AerialTask("aerial-infrared", INFRARED_SCENES, bands="infrared"),
     AerialTask("aerial-coarse", COARSE_SCENES, bands="grey", pixels=12),
 )

@@ -6,13 +6,13 @@ import contextlib
 import pkgutil
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from orchestrator.core.cell import Cell
-from orchestrator.core.events import CellEvent, TaskEvent
+from orchestrator.core.events import CellEvent, OnCellEvent, TaskEvent
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.task_graph import GraphTask, run_graph_locally, run_graph_on_ray
 from orchestrator.planning.packing import Packing
@@ -36,12 +36,7 @@ class RunCells(Protocol):
     """
 
     def __call__(
-        self,
-        cells: Sequence[Cell],
-        settings: RunSettings,
-        on_event: Callable[[CellEvent], Iterable[Cell] | None],
-        *,
-        later: Sequence[Cell] = (),
+        self, cells: Sequence[Cell], settings: RunSettings, on_event: OnCellEvent, *, later: Sequence[Cell] = ()
     ) -> None: ...
 
 
@@ -61,7 +56,7 @@ class Backend:
 def run_cells_locally(
     cells: Sequence[Cell],
     settings: RunSettings,
-    on_event: Callable[[CellEvent], Iterable[Cell] | None],
+    on_event: OnCellEvent,
     *,
     later: Sequence[Cell] = (),
     runner: str = RUNNER,

@@ -123,18 +123,12 @@ def _shut_down() -> None:
         gc.disable()
         shutdown.start()
         shutdown.join(SHUTDOWN_SECONDS)
-        if shutdown.is_alive():
-            _abandon()
-        else:
+        if not shutdown.is_alive():
             gc.enable()
+            return
+        # Ray's shutdown hangs, so the Ray processes that this process started are killed.
+        atexit.unregister(ray.shutdown)  # if registered, it would be called again when the interpreter ends
+        with contextlib.suppress(Exception):  # private names
+            from ray._private import worker
 
-
-def _abandon() -> None:
-    """Kill the Ray processes that this process started, because Ray's shutdown hangs."""
-    import ray
-
-    atexit.unregister(ray.shutdown)  # if registered, it would be called again when the interpreter ends
-    with contextlib.suppress(Exception):  # private names
-        from ray._private import worker
-
-        worker._global_node.kill_all_processes(check_alive=False, allow_graceful=False)
+            worker._global_node.kill_all_processes(check_alive=False, allow_graceful=False)

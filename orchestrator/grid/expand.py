@@ -167,8 +167,7 @@ def _check_supports(
     """Raise ``UserError`` if a support that the block asks for cannot be drawn."""
     if block.shots is not None and not track.gives_support:
         raise at("shots").error(f"the {track.name} track reads no labels, so it takes no shots")
-    name = next((one.method.name for one in methods if one.method.uses_support), None)
-    if name is None:
+    if (name := next((one.method.name for one in methods if one.method.uses_support), None)) is None:
         return
     if block.seeds is None:
         raise at("seeds").error(f"this field is needed: {name} draws a support")

@@ -99,8 +99,7 @@ class SourceResolver:
             what = f"the gain of the source models of {', '.join(unknown)} for {backbone} is not known"
             hint = "run the grid once without min_gain: it fine-tunes the models and measures them on their own task"
             raise (at / "min_gain").error(what, hint)
-        kept = tuple(name for name in datasets if known[name] >= least)
-        if not kept:
+        if not (kept := tuple(name for name in datasets if known[name] >= least)):
             what = f"no source model gains {least:g} points; the best gains {max(known.values()):.2f}"
             raise (at / "min_gain").error(what)
         return kept

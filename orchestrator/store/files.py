@@ -91,12 +91,8 @@ class Files:
 
     def path(self, name: str) -> str:
         """Return the full path of ``name``. Raises ``ValueError`` unless it is a plain path inside the root."""
-        parts = name.split("/")
-        if (
-            any(part in ("", ".", "..") or len(os.fsencode(part)) > MAX_PART for part in parts)
-            or any(letter in name for letter in "\\\0\n\r")
-            or len(os.fsencode(name)) > MAX_NAME
-        ):
+        odd_part = any(part in ("", ".", "..") or len(os.fsencode(part)) > MAX_PART for part in name.split("/"))
+        if odd_part or set("\\\0\n\r") & set(name) or len(os.fsencode(name)) > MAX_NAME:
             raise ValueError(f"{short_repr(name)} is not a plain name inside the store")
         return f"{self.root}/{name}"
 

@@ -144,8 +144,7 @@ def _wait_until_free(files: Files, name: str, grid: str, notify: Callable[[str],
 
     Raises ``UserError`` if the owner is alive.
     """
-    owner = Owner.read(files, name)
-    if owner is None:  # a damaged lease
+    if (owner := Owner.read(files, name)) is None:  # a damaged lease
         return None
     if not owner.is_gone():
         if owner.is_here:

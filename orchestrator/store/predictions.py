@@ -116,7 +116,6 @@ def _of_split(arrays: NpzFile, scored: Evaluation) -> StoredPredictions:
         if array.dtype != kind or array.shape != (scored.total,):
             raise ValueError(f"{key}: type {array.dtype} and shape {array.shape}, not {kind} and ({scored.total},)")
     split = StoredPredictions(scored.dataset, **found)
-    correct = int(split.correct.sum())
-    if correct != scored.correct:
+    if (correct := int(split.correct.sum())) != scored.correct:
         raise ValueError(f"{scored.dataset}: {correct} images are correct, but the result counts {scored.correct}")
     return split

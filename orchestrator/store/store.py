@@ -52,8 +52,7 @@ class Store:
         Raises ``UserError`` if the artifact at ``address`` has another identity.
         """
         try:
-            found = self.artifact(address, identity)
-            if found is not None:
+            if found := self.artifact(address, identity):
                 found.verify()
             return found is not None
         except CorruptArtifact:

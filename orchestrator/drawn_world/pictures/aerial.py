@@ -38,14 +38,11 @@ def countryside(rng: KeyedRandom, n: int) -> Tensor:
     return ground(rng, n, GRASS, SOIL, WOOD, (0.65, 0.60, 0.42))
 
 
-def crowns(rng: KeyedRandom, n: int, cells: int) -> Tensor:
-    """Return the brightness of tree tops, bright bumps with dark gaps, (n, 32, 32)."""
-    return clouds(rng, n, cells)[:, 0] * 0.5 + 0.25 * rng.normal(n, SIDE, SIDE)
-
-
 def forest(rng: KeyedRandom, n: int, season: int = 1) -> Tensor:
     """Draw dense trees; season is an index into words.SEASONS."""
-    image = tint(rng, n, LEAVES[season]) * (1.0 + 0.55 * crowns(rng, n, 14))[:, None]
+    leaves = tint(rng, n, LEAVES[season])
+    crowns = clouds(rng, n, 14)[:, 0] * 0.5 + 0.25 * rng.normal(n, SIDE, SIDE)  # bright bumps with dark gaps
+    image = leaves * (1.0 + 0.55 * crowns)[:, None]
     if season == 3:
         image = paint(image, (clouds(rng, n, 12)[:, 0] > 0.2).float() * 0.7, tint(rng, n, SNOW))
     return image

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -22,6 +23,9 @@ SIDE = 32
 
 PIXEL = 2.0 / SIDE
 """Width of one pixel in coordinates."""
+
+Length: TypeAlias = Tensor | float
+Point = tuple[Tensor, Tensor]
 
 
 def grid() -> tuple[Tensor, Tensor]:
@@ -48,24 +52,17 @@ def cover(distance: Tensor, softness: float = PIXEL) -> Tensor:
     return (0.5 - distance / softness).clamp(0.0, 1.0)
 
 
-def disc(x: Tensor, y: Tensor, radius: Tensor | float) -> Tensor:
+def disc(x: Tensor, y: Tensor, radius: Length) -> Tensor:
     """Return the distance to a disc around the origin."""
     return torch.sqrt(x * x + y * y + 1e-9) - radius
 
 
-def box(x: Tensor, y: Tensor, half_width: Tensor | float, half_height: Tensor | float) -> Tensor:
+def box(x: Tensor, y: Tensor, half_width: Length, half_height: Length) -> Tensor:
     """Return the distance to a box around the origin. It is the Chebyshev distance, so that corners stay sharp."""
     return torch.maximum(x.abs() - half_width, y.abs() - half_height)
 
 
-def capsule(
-    x: Tensor,
-    y: Tensor,
-    start: tuple[Tensor, Tensor],
-    end: tuple[Tensor, Tensor],
-    radius: Tensor | float,
-    end_radius: Tensor | float | None = None,
-) -> Tensor:
+def capsule(x: Tensor, y: Tensor, start: Point, end: Point, radius: Length, end_radius: Length | None = None) -> Tensor:
     """Return the distance to a line with round ends, whose radius changes from ``radius`` to ``end_radius``.
 
     Tensors other than ``x`` and ``y`` are (n, 1, 1).

@@ -57,9 +57,7 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
         self.stop_requested = False
         self._cells, self._waiting, self._store_url = cells, waiting, store_url
         self._max_attempts, self._on_gpu_oom = max_attempts, on_gpu_oom
-        self._starts: Counter[int] = Counter()
-        self._failures: Counter[int] = Counter()
-        self._node_losses: Counter[int] = Counter()
+        self._starts, self._failures, self._node_losses = Counter[int](), Counter[int](), Counter[int]()
         self._first_request: dict[int, Resources] = {}
         self._ended: set[int] = set()
         self._workers: dict[str, tuple[Any, float]] = {}

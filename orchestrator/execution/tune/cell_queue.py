@@ -66,8 +66,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         self._window: dict[int, None] = {}
         self._added = 0
         self.more_to_come = False
-        self._retry_first: deque[_Cell] = deque()
-        self._retry_last: deque[_Cell] = deque()
+        self._retry_first, self._retry_last = deque[_Cell](), deque[_Cell]()
         self._running: dict[str, Resources] = {}
         self._freed: list[Resources] = []
         self._size = Resources(0, 0)
@@ -101,8 +100,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         self._refresh()
         if self._full_at == added:
             return None
-        chosen = self._choose()
-        if chosen is None:
+        if (chosen := self._choose()) is None:
             self._full_at = added
             return None
         number, self._running[trial_id] = chosen
@@ -153,8 +151,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
             share = self._share(request)
             return waiting[request] * share / work - running[request] * share
 
-        fitting = [request for request in waiting if self._fits(request)]
-        if fitting:
+        if fitting := [request for request in waiting if self._fits(request)]:
             return self._take_with(max(fitting, key=deficit))  # ties go to the first in order
         return _remove_first(self._retry_last, self._fits)
 

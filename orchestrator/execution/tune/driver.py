@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from queue import Empty
 
 import ray
@@ -13,7 +13,7 @@ from ray import tune
 from ray.tune.experiment import Trial
 
 from orchestrator.core.cell import Cell
-from orchestrator.core.events import CellEvent, Resources
+from orchestrator.core.events import CellEvent, OnCellEvent, Resources
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.health import HEALTH_CHECK_SECONDS, ClusterLost, check_alive
 from orchestrator.execution.tune.callback import TuneCallback
@@ -38,7 +38,7 @@ TUNE_ENVIRONMENT = {
 def run_cells(
     cells: Sequence[Cell],
     settings: RunSettings,
-    on_event: Callable[[CellEvent], Iterable[Cell] | None],
+    on_event: OnCellEvent,
     *,
     later: Sequence[Cell] = (),
     request: Callable[[Cell], Resources],
