@@ -60,11 +60,11 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
         raise UserError(f"cannot be written: {error}", where=display_path(path)) from None
 
 
-def _reads_as(text: str, wanted: Mapping[str, Any]) -> bool:
-    """Return whether a YAML text has the wanted values."""
+def _reads_as(text: str, wanted: Any) -> bool:
+    """Return whether the catalog's reader reads a YAML text as the wanted value."""
     try:
         return bool(parse_yaml(text, "") == wanted)
-    except UserError:
+    except UserError:  # the text has special characters or two meanings
         return False
 
 
@@ -80,8 +80,5 @@ def _quoted(value: Any) -> Any:
         return {_quoted(key): _quoted(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_quoted(item) for item in value]
-    try:
-        plain = not isinstance(value, str) or parse_yaml(value, "") == value
-    except UserError:
-        plain = False  # the reader refuses the text: it has special characters or two meanings
+    plain = not isinstance(value, str) or _reads_as(value, value)
     return value if plain else DoubleQuotedScalarString(value)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from orchestrator.util.errors import UserError
@@ -20,7 +19,7 @@ def nearest_existing(path: Path) -> Path:
     return next(above for above in (path.absolute(), *path.absolute().parents) if above.exists())
 
 
-def replacing(path: Path) -> contextlib.AbstractContextManager[Path]:
+def replacing(path: Path) -> AbstractContextManager[Path]:
     """Replace a file with :func:`placing`; if ``path`` is a symbolic link, replace the file to which it leads."""
     return placing(path.resolve())
 
@@ -39,7 +38,7 @@ def placing(target: Path, put: Callable[[Path, Path], None] = os.replace) -> Ite
             os.fsync(stream.fileno())
         put(temporary, target)
     finally:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
+from orchestrator.catalog.yaml_files import read_text
 from orchestrator.datasets.part import Contents, Part, file_part, make_part
 from orchestrator.util.errors import UserError
 
@@ -64,10 +65,8 @@ def read_cub(entry: DatasetEntry, folder: Path) -> Contents:
 
 def _table(path: Path) -> dict[str, str]:
     """Return the lines ``number text`` of a file as number -> text. Raises ``UserError`` for any other line."""
+    lines = read_text(path).splitlines()
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
         return dict(line.strip().split(" ", 1) for line in lines if line.strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot be read: {error}", where=str(path)) from None
     except ValueError:
         raise UserError("needs lines of a number, a space and a text", where=str(path)) from None
