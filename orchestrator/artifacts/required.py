@@ -119,15 +119,19 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     if method.meta_recipe is not None:  # such a method meta-learns on the datasets of the cell's sources
         datasets = tuple(DatasetRef(source.dataset, source.digest) for source in cell.sources)
         meta_start = MetaStart(cell.backbone, datasets, size, method.meta_recipe(settings))
-    support = features = whole_test_images = None
+    support = features = whole_test_images = validation_features = view_features = None
     if method.uses_support and track.gives_support:
         support = support_images(cell, catalog)
-        count = method.support_feature_views(settings)
-        if count is not None:
+        if (count := method.support_feature_views(settings)) is not None:
             stored_views = round_up(count, VIEWS_STEP)
             features = SupportFeatures(cell.backbone, support, size, views, stored_views, _feature_shots(cell))
     elif method.uses_support and method.changes_tower:
         whole_test_images = Images(cell.dataset, "test_whole", size)
+    if track.gives_support and method.uses_validation and cell.protocol.validation != "none":
+        validation_features = ValidationFeatures(cell.backbone, cell.dataset, size)
+    if not track.gives_support and (count := method.test_views(settings)):
+        stored_views = round_up(count, TEST_VIEWS_STEP)
+        view_features = TestViewFeatures(cell.backbone, cell.dataset, size, cell.seed, crops, stored_views)
     drawn_from_test = method.uses_support and track.support_split(cell.protocol) == "test"
     return CellArtifacts(
         head=Head(cell.backbone, cell.dataset, size),
@@ -145,14 +149,8 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
             for dataset in cell.evaluate_on
             if track.own_words and dataset != cell.dataset
         ),
-        validation_features=ValidationFeatures(cell.backbone, cell.dataset, size)
-        if method.uses_validation and cell.protocol.validation != "none" and track.gives_support
-        else None,
-        view_features=TestViewFeatures(
-            cell.backbone, cell.dataset, size, cell.seed, crops, round_up(count, TEST_VIEWS_STEP)
-        )
-        if (count := method.test_views(settings)) and not track.gives_support
-        else None,
+        validation_features=validation_features,
+        view_features=view_features,
     )
 
 

@@ -89,8 +89,7 @@ class SourceDirections(ArtifactSpec):
             for name in matrix_names(pretrained):
                 delta = file.get_tensor(name) - pretrained[name].cpu()
                 found = top_directions(delta.to(cache.device), self.top_k)
-                for part in ("u", "s", "v"):
-                    tensors[f"{name}.{part}"] = getattr(found, part).float()
+                tensors |= {f"{name}.{part}": getattr(found, part).float() for part in ("u", "s", "v")}
         save_tensors(tensors, builder.folder / DIRECTIONS_FILE)
         builder.meta.update(source=self.source.ref.dataset, top_k=self.top_k)
 

@@ -123,7 +123,9 @@ class SupportImages(ArtifactSpec):
         builder.meta.update(class_names=list(raw.class_names), images=len(indices))
 
     def load(self, artifact: Artifact, device: str) -> SupportPool:
-        validation = "labels_of_validation.npy"
+        validation, labels_of_validation = "labels_of_validation.npy", np.zeros(0, dtype=np.int64)
+        if validation in artifact.files:
+            labels_of_validation = np.load(artifact.path(validation))
         lists = {name: file for name in ("train", "val") if (file := f"listed_{name}.npy") in artifact.files}
         return SupportPool(
             dataset=self.dataset.name,
@@ -131,9 +133,7 @@ class SupportImages(ArtifactSpec):
             images=decoded.read_images(artifact.path),
             indices=np.load(artifact.path("indices.npy")),
             labels_of_split=np.load(artifact.path("labels_of_split.npy")),
-            labels_of_validation=np.load(artifact.path(validation))
-            if validation in artifact.files
-            else np.zeros(0, dtype=np.int64),
+            labels_of_validation=labels_of_validation,
             listed={name: np.load(artifact.path(file)) for name, file in lists.items()},
         )
 

@@ -49,9 +49,8 @@ def expand_braces(pattern: str) -> list[str]:
     match = re.search(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*)\}", pattern)
     if match is None:
         return [pattern]
-    texts = match[3].split(",") if match[1] is None else (
-        [f"{number:0{len(match[1])}}" for number in range(int(match[1]), int(match[2]) + 1)]
-    )  # fmt: skip
+    first, last, names = match.groups()
+    texts = names.split(",") if first is None else [f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1)]
     return [path for text in texts for path in expand_braces(pattern[: match.start()] + text + pattern[match.end() :])]
 
 

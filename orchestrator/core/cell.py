@@ -121,22 +121,16 @@ class Cell:
         Raises ``KeyError`` or ``TypeError`` if ``data`` is not a cell.
         """
         method = data["method"]
-        cell = cls(
-            track=data["track"],
-            protocol=Protocol(**data["protocol"]),
-            backbone=_shared(BackboneRef, **data["backbone"]),
-            domain=data["domain"],
-            dataset=_shared(DatasetRef, **data["dataset"]),
-            evaluate_on=tuple(_shared(DatasetRef, **ref) for ref in data["evaluate_on"]),
-            sources_rule=data["sources_rule"],
-            sources=_same(tuple(_shared(SourceRef, **ref) for ref in data["sources"])),
-            shots=data["shots"],
-            method=MethodRef(
-                method["name"], method["version"], tuple((name, _frozen(value)) for name, value in method["settings"])
-            ),
-            seed=data["seed"],
-            listed=data.get("listed"),
-        )
+        settings = tuple((name, _frozen(value)) for name, value in method["settings"])
+        made = {
+            "protocol": Protocol(**data["protocol"]),
+            "backbone": _shared(BackboneRef, **data["backbone"]),
+            "dataset": _shared(DatasetRef, **data["dataset"]),
+            "evaluate_on": tuple(_shared(DatasetRef, **ref) for ref in data["evaluate_on"]),
+            "sources": _same(tuple(_shared(SourceRef, **ref) for ref in data["sources"])),
+            "method": MethodRef(method["name"], method["version"], settings),
+        }
+        cell = cls(**{**data, **made})
         hash(tuple(vars(cell).values()))  # raises TypeError if a field that should hold a name holds a list
         return cell
 
