@@ -63,7 +63,6 @@ class GlyphTask:
     """Colours of character and background. ``any``: two different colours; ``printed``: dark on light."""
     copy: float = 0.5
     """Strength of the traces of a worn photocopier, see ``camera_styles.photocopy``."""
-    domain: Literal["glyphs"] = "glyphs"
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,6 @@ class AerialTask:
     haze: float = 0.7
     """Strength of the haze."""
     rendition: Rendition = "photo"
-    domain: Literal["aerial"] = "aerial"
 
 
 ToyTask = GlyphTask | AerialTask
