@@ -84,7 +84,7 @@ class SourceDirections(ArtifactSpec):
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Decompose every matrix into ``<matrix>.u`` (m, k), ``<matrix>.s`` (k,) and ``<matrix>.v`` (n, k)."""
         pretrained = cache.backbone(self.source.backbone).tower.state_dict_open_clip()
-        tensors = {}
+        tensors: dict[str, Tensor] = {}
         with safe_open(str(cache.get(self.source)), "pt") as file:
             for name in matrix_names(pretrained):
                 delta = file.get_tensor(name) - pretrained[name].cpu()
