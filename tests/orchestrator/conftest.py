@@ -72,12 +72,12 @@ class World:
         )
 
 
-def build_world(folder: Path, text: str, artifacts: BuiltArtifacts) -> World:
-    catalog = load_catalog()
+def build_world(folder: Path, text: str, artifacts: BuiltArtifacts, *catalogs: Path) -> World:
+    catalog = load_catalog(catalogs)
     path = folder / "world.yaml"
     path.write_text(text)
     grid = load_grid(path, catalog)
-    settings = RunSettings(str(folder / "store"), device="cpu")
+    settings = RunSettings(str(folder / "store"), device="cpu", catalog_files=tuple(map(str, catalogs)))
     artifacts.build(make_plan(grid, catalog, Store(settings.store_url)).missing, settings)
     return World(grid, catalog, settings)
 

@@ -19,6 +19,7 @@ from orchestrator.cells.measure import measure, model_of
 from orchestrator.cells.splits import class_numbers
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
+from orchestrator.tracks import TRACKS
 from tests.helpers.built_artifacts import BuiltArtifacts
 from tests.orchestrator.conftest import World, build_world, tiny
 
@@ -75,10 +76,8 @@ def test_each_group_is_predicted_among_its_own_classes(world: World, method: str
 
 def test_new_classes_are_told_apart_by_the_adapted_tower_and_the_text_embeddings(world: World) -> None:
     cell = pick(world, "lora")
-    adapted = measure(cell, world.loaded).adapted
-    head_CD = world.loaded.get(Head(cell.backbone, cell.dataset, world.loaded.image_size(cell.backbone)))
-    classifier = adapted.classify
-    assert torch.equal(classifier.head_CD, head_CD)  # type: ignore[attr-defined]
+    classifier = measure(cell, world.loaded).adapted.classify
+    assert torch.equal(classifier.head_CD, world.loaded.get(head_of(cell, world)))  # type: ignore[attr-defined]
 
 
 def test_new_classes_of_a_trained_text_side_get_their_embeddings_from_the_method(world: World) -> None:
@@ -114,7 +113,7 @@ def test_an_imbalanced_support_has_as_many_images_as_a_balanced_one(world: World
     assert np.unique(task.support.indices_N).size == 20
 
 
-TARGET, OTHERS = "glyph-digits", ("glyph-inks", "aerial-water")
+OTHERS = ("glyph-inks", "aerial-water")
 
 
 @pytest.fixture(scope="module")
@@ -146,9 +145,6 @@ def test_other_datasets_are_classified_among_their_own_words(shifted_world: Worl
 
 
 def test_methods_that_cannot_name_new_classes_are_refused(shifted_world: World) -> None:
-    from bolt.methods import METHODS
-    from orchestrator.tracks import TRACKS
-
     assert not TRACKS["cross_dataset"].takes(METHODS["tip_adapter"])
     assert TRACKS["cross_dataset"].takes(METHODS["coop"])
 

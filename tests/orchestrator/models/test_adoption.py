@@ -5,8 +5,8 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,13 +22,13 @@ from orchestrator.artifacts.adopted_source import AdoptedSource
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.artifacts.source_model import SourceModel
-from orchestrator.artifacts.spec import ArtifactCache, build
+from orchestrator.artifacts.spec import build
 from orchestrator.catalog import Catalog, checkpoint_digest, load_catalog
 from orchestrator.catalog.location import grids_folder
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure
 from orchestrator.core.settings import RunSettings
-from orchestrator.grid import Grid, load_grid
+from orchestrator.grid import load_grid
 from orchestrator.models.adoption import adopt_checkpoints, guess_dataset, verify_checkpoints
 from orchestrator.models.stored_sources import source_table
 from orchestrator.planning.checks import check_inputs
@@ -38,6 +38,7 @@ from orchestrator.util.errors import UserError
 from tests.helpers.built_artifacts import BuiltArtifacts
 from tests.helpers.file_server import hub_answers, serve
 from tests.helpers.waiting import TIMEOUT
+from tests.orchestrator.conftest import World, build_world
 
 ADOPTED, MISSING, NO_NAME = "someone/clip-tiny_glyph-inks", "someone/else", "../etc"
 TARGET = "glyph-digits"
@@ -67,35 +68,14 @@ def grid_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@dataclass(frozen=True)
-class Built:
-    """A grid, and a store with all artifacts of its cells."""
-
-    grid: Grid
-    catalog: Catalog
-    settings: RunSettings
-
-    @property
-    def loaded(self) -> ArtifactCache:
-        return ArtifactCache(self.settings)
-
-
-def build_all(artifacts: BuiltArtifacts, grid_file: Path, folder: Path, *catalogs: Path) -> Built:
-    catalog = load_catalog(catalogs)
-    grid = load_grid(grid_file, catalog)
-    settings = RunSettings(str(folder), device="cpu", catalog_files=tuple(str(path) for path in catalogs))
-    artifacts.build(make_plan(grid, catalog, Store(folder)).missing, settings)
-    return Built(grid, catalog, settings)
-
-
 @pytest.fixture(scope="module")
-def tuned(artifacts: BuiltArtifacts, grid_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
+def tuned(artifacts: BuiltArtifacts, tmp_path_factory: pytest.TempPathFactory) -> World:
     """Return the grid with sources that this project fine-tuned."""
-    return build_all(artifacts, grid_file, tmp_path_factory.mktemp("tuned"))
+    return build_world(tmp_path_factory.mktemp("tuned"), GRID, artifacts)
 
 
 @pytest.fixture(scope="module")
-def towers(tuned: Built) -> dict[str, Towers]:
+def towers(tuned: World) -> dict[str, Towers]:
     """Every fine-tuned source's tensors, by dataset."""
     store = Store(tuned.settings.store_url)
     plan = make_plan(tuned.grid, tuned.catalog, store)
@@ -133,9 +113,6 @@ def as_huggingface(tower: Towers, path: Path) -> Path:
     return path
 
 
-LAYOUTS: tuple[Callable[[Towers, Path], Path], ...] = (as_tower, as_clip, as_task_vector_repository, as_huggingface)
-
-
 def write_catalog(path: Path, files: dict[str, Path]) -> Path:
     """Return a catalog file that adopts one checkpoint per dataset."""
     entries = {
@@ -150,22 +127,21 @@ def write_catalog(path: Path, files: dict[str, Path]) -> Path:
 def adopted_files(towers: dict[str, Towers], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a catalog in which each source has another layout."""
     folder = tmp_path_factory.mktemp("adopted")
-    files = {name: write(towers[name], folder / name) for name, write in zip(SOURCES, LAYOUTS, strict=True)}
+    layouts = (as_tower, as_clip, as_task_vector_repository, as_huggingface)
+    files = {name: write(towers[name], folder / name) for name, write in zip(SOURCES, layouts, strict=True)}
     return write_catalog(folder / "mine.yaml", files)
 
 
 def test_adopted_sources_give_the_cell_of_fine_tuned_ones(
-    artifacts: BuiltArtifacts, grid_file: Path, tuned: Built, adopted_files: Path, tmp_path: Path
+    artifacts: BuiltArtifacts, tuned: World, adopted_files: Path, tmp_path: Path
 ) -> None:
     """Four layouts give bit-identical results, and no image of the sources' datasets is read."""
-    adopted = build_all(artifacts, grid_file, tmp_path, adopted_files)
-    plan = make_plan(adopted.grid, adopted.catalog, Store(tmp_path))
+    adopted = build_world(tmp_path, GRID, artifacts, adopted_files)
+    plan = make_plan(adopted.grid, adopted.catalog, Store(adopted.settings.store_url))
     assert not plan.missing
-    kinds = [type(spec) for spec in plan.artifacts]
-    assert kinds.count(AdoptedSource) == len(SOURCES)
-    assert SourceModel not in kinds
-    read = {spec.dataset.name for spec in plan.artifacts if isinstance(spec, Images)}
-    assert read == {TARGET}
+    kinds = Counter(type(spec) for spec in plan.artifacts)
+    assert (kinds[AdoptedSource], kinds[SourceModel]) == (len(SOURCES), 0)
+    assert {spec.dataset.name for spec in plan.artifacts if isinstance(spec, Images)} == {TARGET}
     (theirs,), (ours,) = tuned.grid.cells, adopted.grid.cells
     assert theirs.id != ours.id
     assert measure(theirs, tuned.loaded).result.evaluations == measure(ours, adopted.loaded).result.evaluations
@@ -176,7 +152,7 @@ def test_adopted_sources_give_the_cell_of_fine_tuned_ones(
         assert all(torch.equal(pair[0][name], pair[1][name]) for name in pair[1])
 
 
-def test_a_grid_can_ignore_adopted_sources(grid_file: Path, tuned: Built, adopted_files: Path) -> None:
+def test_a_grid_can_ignore_adopted_sources(grid_file: Path, tuned: World, adopted_files: Path) -> None:
     ignored = f"sources={{datasets: [{', '.join(SOURCES)}], adopted: false}}"
     assert load_grid(grid_file, load_catalog([adopted_files]), set_=(ignored,)).cells == tuned.grid.cells
 
@@ -317,7 +293,7 @@ def test_a_checkpoint_in_parts_is_adopted(copy: bool, towers: dict[str, Towers],
     assert checkpoint_digest(entry.path) != entry.sha256
 
 
-def test_fine_tuned_sources_are_listed_with_their_accuracy(tuned: Built) -> None:
+def test_fine_tuned_sources_are_listed_with_their_accuracy(tuned: World) -> None:
     text = shown(tuned.catalog, Store(tuned.settings.store_url))
     assert text.count("fine-tuned  ") == len(SOURCES)
     assert "1 epochs of 32" in text
