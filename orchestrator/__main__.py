@@ -1,7 +1,5 @@
 """``python -m orchestrator``: run the command line. A user's error ends with exit code 2 and without a traceback."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

@@ -3,8 +3,6 @@
 A step that takes long keeps its result in the store. So the same command continues after a kill.
 """
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

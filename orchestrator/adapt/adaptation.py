@@ -1,7 +1,5 @@
 """The outcome of ``adapt``: the model's method and accuracy, for the terminal, the page and the model card."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

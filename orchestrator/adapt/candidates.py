@@ -1,7 +1,5 @@
 """Parses the candidates of ``adapt``, and plans a small grid with one cell for each candidate."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path

@@ -14,8 +14,6 @@ the models of the folds.
 Shape legend: M candidates, N images, R draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ The kind is not in ``artifacts/``, because it makes the task of a cell and runs 
 Shape legend: N images, B held-out images of a fold, C classes.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ holds the entry of the dataset. A dataset of the catalog always has a test part.
 holds one training image of each class. No model is ever scored on these images.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

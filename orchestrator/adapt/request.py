@@ -1,7 +1,5 @@
 """The options of ``adapt``, and their checks before the first image is decoded."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager

@@ -7,8 +7,6 @@ the threshold of that class and exceeds the probability of the image's label.
 Shape legend: N images, C classes.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ After each fold, the time of the remaining folds is estimated again. A candidate
 each image is cheap and is always started.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -13,8 +13,6 @@ which hardly excludes a method.
 Shape legend: M methods, D datasets, S seeds, P pairs of methods.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache

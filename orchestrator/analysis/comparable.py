@@ -3,8 +3,6 @@
 Rows of changed protocols and of ablations, which are variants on a part of the datasets, are not compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from orchestrator.analysis.rows import Row

@@ -11,8 +11,6 @@ not guarantee this probability.
 Shape legend: M methods, P pairs of methods. An entry (i, j) of a matrix (M, M) compares method i with method j.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations

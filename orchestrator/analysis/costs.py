@@ -1,7 +1,5 @@
 """The costs of using a method, and the order in which the kinds of costs are compared."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

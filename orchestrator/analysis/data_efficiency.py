@@ -7,8 +7,6 @@ over datasets contains 0.
 Shape legend: K measured k, G points between them, N datasets.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Display names of methods on pages, in figures and on the terminal, such as ``LP++`` or ``BOLT (rank 3)``."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

@@ -8,8 +8,6 @@ with a single image.
 Shape legend: N images, C classes that occur among the labels, G groups.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -19,8 +19,6 @@ The result says nothing about other datasets. With one seed it says nothing abou
 Shape legend: S seeds, N test images, P pairs of methods.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

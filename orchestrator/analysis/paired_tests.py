@@ -3,8 +3,6 @@
 Shape legend: P pairs of methods, N datasets.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -13,8 +13,6 @@ A decision depends on the scores up to its look and on nothing else. So it can b
 Shape legend: M methods, D datasets in the order of the race, S seeds, L looks.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cache

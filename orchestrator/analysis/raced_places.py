@@ -7,8 +7,6 @@ All decisions are computed from the planned cells, their scores and their failur
 same decisions when it is continued.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

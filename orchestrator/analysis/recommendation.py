@@ -1,7 +1,5 @@
 """The recommendation: a sentence that names, at each k, the cheapest of the methods that may be the best."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

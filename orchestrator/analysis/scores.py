@@ -4,8 +4,6 @@ Only this module chooses the metric: the user's choice, or else that of the trac
 accuracy of the worst class follow from every result. The other metrics need the stored predictions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

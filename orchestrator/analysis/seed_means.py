@@ -1,7 +1,5 @@
 """Means over seeds: a mean, a sample standard deviation (n - 1) and the number of seeds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

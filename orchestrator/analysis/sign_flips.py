@@ -9,8 +9,6 @@ Student's t with Hall's correction for skew, :func:`orchestrator.analysis.paired
 Shape legend: F flips, D datasets, P pairs of methods.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

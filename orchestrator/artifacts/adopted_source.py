@@ -1,7 +1,5 @@
 """Kind ``AdoptedSource``: an image tower from a checkpoint that another project fine-tuned, checked and converted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ A support is the labelled images that a method learns from.
 Shape legend: V views of a test image, or augmented views of a support; N, n images; D embedding width.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 import torch

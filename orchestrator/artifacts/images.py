@@ -1,7 +1,5 @@
 """Kind ``Images``, a decoded split of a dataset, and the base class of the kinds that are made from a test split."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import partial

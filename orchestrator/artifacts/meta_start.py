@@ -1,7 +1,5 @@
 """Kind ``MetaStart``: an image tower meta-learned on the training images of several datasets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Lists the artifacts that a cell reads, and all artifacts that must be built for several cells."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -3,8 +3,6 @@
 Shape legend: N test images, D embedding width.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress

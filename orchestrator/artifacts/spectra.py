@@ -6,8 +6,6 @@ A task vector is a fine-tuned tower minus the pre-trained tower. The kinds of ar
 Shape legend: m, n rows and columns of a weight matrix, k directions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Shape legend: N, B images, S image side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Find out which images and weights of a grid are not on this machine, and say how to get them."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Write entries to a user's catalog file without changing the other entries, the comments and the order."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from pathlib import Path

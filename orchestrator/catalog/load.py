@@ -1,7 +1,5 @@
 """Read the catalog's files into one :class:`Catalog`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial

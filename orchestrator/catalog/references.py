@@ -3,8 +3,6 @@
 An identity is a digest of everything in an entry and in its files that can change a result.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Routes: a dataset's route says where the images come from, and how their files are laid out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

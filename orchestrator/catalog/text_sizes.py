@@ -1,7 +1,5 @@
 """Sizes of a backbone's text tower, for plans. They are read from open_clip's files without importing open_clip."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """Validation of catalog and grid files: types of fields, a base class, and errors that name file and field."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar

@@ -6,8 +6,6 @@ YAML 1.2. Numbers that YAML 1.1 and 1.2 read differently, ``010`` and ``1:30``, 
 before any value is built.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable
 from pathlib import Path

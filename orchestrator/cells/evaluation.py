@@ -3,8 +3,6 @@
 Shape legend: N images of a split, B batch, C classes, D embedding width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 

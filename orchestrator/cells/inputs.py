@@ -3,8 +3,6 @@
 Shape legend: C classes, D embedding width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from functools import cached_property
 from typing import Any

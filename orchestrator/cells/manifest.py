@@ -1,7 +1,5 @@
 """The manifest of a result: the code, packages and processor that made it."""
 
-from __future__ import annotations
-
 import contextlib
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """Measures one cell: makes its task, which holds no test labels, runs its method, and scores the classifier."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping

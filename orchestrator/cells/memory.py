@@ -1,7 +1,5 @@
 """Measures the peak memory of a cell, and limits the cell to its share of a GPU's memory."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import sys

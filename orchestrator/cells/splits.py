@@ -3,8 +3,6 @@
 Shape legend: N images of a split, B batch, C classes, D embedding width, S image side.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Makes the task of a cell, which holds everything that the cell's method may see."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

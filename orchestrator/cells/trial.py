@@ -1,7 +1,5 @@
 """Runs one cell in this process and records its result or its failure."""
 
-from __future__ import annotations
-
 import sys
 import time
 import traceback

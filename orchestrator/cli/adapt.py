@@ -1,7 +1,5 @@
 """``adapt``: from a folder of photographs to the best model, in one command."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any

@@ -4,8 +4,6 @@ A command is a function in a file of this folder. It gathers its inputs, calls o
 prints the result (docs/adding-a-command.md).
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 from typing import Annotated

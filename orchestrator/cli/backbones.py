@@ -1,7 +1,5 @@
 """``backbones``: list the CLIP models of the catalog, and add others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``bundle``: write the results behind a grid's tables into one file, check such a file, or measure its cells again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """``doctor``: show what this machine has, and which inputs of a grid are missing."""
 
-from __future__ import annotations
-
 import os
 import platform
 from dataclasses import dataclass

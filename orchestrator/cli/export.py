@@ -1,7 +1,5 @@
 """``export``: write a finished cell's model to disk, and register it in MLflow."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Annotated

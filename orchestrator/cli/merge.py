@@ -1,7 +1,5 @@
 """``merge``: copy the results of another store."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``sync`` and ``ui``: make the runs in MLflow equal to the results, and serve MLflow's web interface."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``report`` and ``results``: a grid's results as a report for people, and as a table for other programs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated, Literal

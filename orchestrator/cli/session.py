@@ -4,8 +4,6 @@ Each step takes the value that the step before returned. Every artifact and resu
 finished. So a session can be killed at any point, and the same command continues.
 """
 
-from __future__ import annotations
-
 import shlex
 from functools import partial
 from importlib.metadata import version

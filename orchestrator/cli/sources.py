@@ -1,7 +1,5 @@
 """``sources``: list source models, adopt checkpoints of other projects, verify them, and export source models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Events of a run, and the resources of a cell. Plain data, without Ray or torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal

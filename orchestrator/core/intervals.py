@@ -1,7 +1,5 @@
 """Confidence intervals of accuracies."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 

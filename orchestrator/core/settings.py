@@ -1,7 +1,5 @@
 """Settings of a run that do not change a cell's identity: paths, device, threads, memory."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

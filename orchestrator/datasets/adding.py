@@ -1,7 +1,5 @@
 """``data add``: make a catalog entry of a user's own images, after decoding every one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count

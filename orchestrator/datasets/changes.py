@@ -4,8 +4,6 @@
 stamp has changed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Words for classes, from which prompts are made. They come from the catalog entry, a table, or the data's names."""
 
-from __future__ import annotations
-
 import csv
 import unicodedata
 from collections import Counter

@@ -10,8 +10,6 @@ The limits were set on photographs, handwriting and drawn pictures, in sets of 6
 Shape legend: N images, W crops, K neighbours, B images of a block.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import product

@@ -4,8 +4,6 @@ A repository of parquet files is read like a ``huggingface`` dataset of the cata
 a folder of images like any other.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 The result is the route and the split recipe for a catalog entry, and the class names. No image is decoded.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

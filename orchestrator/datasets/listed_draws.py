@@ -5,8 +5,6 @@ objects for each part. 2SFS publishes ``shot_K-seed_S_train.jsonl`` and ``..._va
 have the image paths of the machine that wrote them, so an image is found by the end of its path.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

@@ -1,7 +1,5 @@
 """The output of the ``data`` commands: tables of datasets, findings, and the next commands to type."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path

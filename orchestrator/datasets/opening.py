@@ -1,7 +1,5 @@
 """Open a dataset: from a catalog entry to its training and test parts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

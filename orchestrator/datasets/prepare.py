@@ -5,8 +5,6 @@ cells, and its images are counted. Then the folder is renamed to ``ROOT/NAME``. 
 command takes the dataset for complete, and the next ``prepare`` continues with the files that were fetched.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

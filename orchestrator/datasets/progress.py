@@ -1,7 +1,5 @@
 """Progress of decoding and of downloads: on a terminal a bar, elsewhere a line every few seconds."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator

@@ -9,8 +9,6 @@
 Shape legend: N images of a dataset.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The state of a dataset under the data root: complete, being fetched or missing. Its record and its lock."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Read the rows of a CSV file in any encoding and with any separator that spreadsheet programs write."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """``data verify``: decode and count every image of a dataset, and list or exclude the unreadable ones."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import Counter

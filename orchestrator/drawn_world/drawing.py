@@ -1,7 +1,5 @@
 """Draws the pictures of a task: what each picture shows, and how its camera shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -8,8 +8,6 @@ A variant of a task shows all or some of the task's classes in other pictures, a
 ImageNet. It has no training split.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

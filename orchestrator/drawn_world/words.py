@@ -1,7 +1,5 @@
 """The words of the drawn world: the names of everything that can be drawn. It imports no PyTorch, so it loads fast."""
 
-from __future__ import annotations
-
 import string
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Where a run executes its tasks and cells: in this process, or on Ray."""
 
-from __future__ import annotations
-
 import contextlib
 import pkgutil
 import traceback

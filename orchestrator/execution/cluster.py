@@ -1,7 +1,5 @@
 """Connect to Ray for a ``with`` block: start an instance on this machine, or join a running cluster."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc

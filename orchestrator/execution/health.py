@@ -1,7 +1,5 @@
 """Detects that the Ray cluster was lost, because Ray itself can wait for a lost cluster forever."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from queue import Empty, Queue

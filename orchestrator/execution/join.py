@@ -5,8 +5,6 @@ not fill in the data behind it. Instead, a worker on the head reads the autoscal
 in the command line of the autoscaler's process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

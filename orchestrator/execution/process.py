@@ -1,7 +1,5 @@
 """Settings of this process that are changed for a block or read in a worker: signals, environment, output."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

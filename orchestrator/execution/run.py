@@ -4,8 +4,6 @@ Everything that finishes is in the store at once. So a run can be stopped at any
 continues it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Tasks do not pass values to one another: a task writes its output to the store, 
 there.
 """
 
-from __future__ import annotations
-
 import heapq
 import time
 import traceback

@@ -1,7 +1,5 @@
 """Make the cells of a block: the product of its backbones, targets, methods, k and seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The labels of cells. A label is the name of a cell's method in reports, and tells the method's settings apart."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Load a grid: read its file and the included files, apply overrides, expand the blocks, and select cells."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

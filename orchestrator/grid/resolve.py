@@ -1,7 +1,5 @@
 """Look up and check the methods and the protocol that a block names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints

@@ -1,7 +1,5 @@
 """The sources of a cell: the datasets in the pool of a target, and how each source model is made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Adopts fine-tuned checkpoints from elsewhere: checks them, adds them to a catalog file, and checks them again."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Makes the catalog entry of a backbone: sizes, activation and cost, from open_clip's model configuration."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -5,8 +5,6 @@ model is saved, it is scored on the cell's test images and compared with the rec
 is read back and compared with the model in memory.
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 from collections.abc import Iterator

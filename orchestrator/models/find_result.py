@@ -1,7 +1,5 @@
 """Finds the result of a finished cell by the cell's id, or by the beginning of the id."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable

@@ -6,8 +6,6 @@ The store keeps predictions with the result. For an older result without predict
 Shape legend: N test images, C classes, S sources, r coefficients, m, n a weight matrix's rows and columns.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The model card of a saved model: a README.md with the front matter that Hugging Face's hub reads."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

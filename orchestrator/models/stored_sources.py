@@ -1,7 +1,5 @@
 """Lists the source models of a store (``sources list``), and copies them into a folder (``sources export``)."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping

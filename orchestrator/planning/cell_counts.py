@@ -1,7 +1,5 @@
 """The counts of finished, failed and open cells as a sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from orchestrator.util.units import listed, pluralize

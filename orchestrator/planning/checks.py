@@ -1,7 +1,5 @@
 """Checks that a plan can run here: its inputs are on this machine, and its artifacts fit on the store's disk."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from collections import defaultdict

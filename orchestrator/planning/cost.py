@@ -16,8 +16,6 @@ by the counted operations, so a small dataset predicts a large one. In every gro
 If no group has a measurement, the prediction is ``None``. The caller then prints and uses an assumption.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Estimates the time of a plan, from similar finished cells or else from counted operations."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ A plan estimates the time as counted operations / (peak x share). The shares wer
 ``benchmarks/gpu.py``.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

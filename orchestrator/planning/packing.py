@@ -4,8 +4,6 @@ A share is one of a few fractions, because Tune reuses a worker only for cells t
 cannot take more than its share. So a cell that needs more fails alone, and is tried once more with a whole GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 
 from bolt.methods import METHODS

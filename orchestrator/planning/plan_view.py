@@ -1,7 +1,5 @@
 """The output of the ``plan`` command: tables and lines, or plain data for programs (``--json``)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

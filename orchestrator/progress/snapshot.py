@@ -1,7 +1,5 @@
 """The progress of a run at one moment, as plain data for the terminal and for the status file."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from orchestrator.util.machine import Gpu, Memory

@@ -4,8 +4,6 @@ The run rewrites the file every few seconds. An old file therefore means that th
 machine is gone. On the driver's own machine, the driver's process is looked up as well.
 """
 
-from __future__ import annotations
-
 import contextlib
 import filecmp
 import os

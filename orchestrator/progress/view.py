@@ -1,7 +1,5 @@
 """The views of a run: the live view of ``grid`` in a terminal of at least 60 columns, and the output of ``status``."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterator
 from contextlib import nullcontext

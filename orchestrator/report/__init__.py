@@ -5,8 +5,6 @@ figure; ``tables/``, ``figures/`` and ``paper/`` (tables beside published number
 pages, and ``write`` writes everything into a folder. Start reading in ``registry.py``.
 """
 
-from __future__ import annotations
-
 from orchestrator.report.analysis.grid_results import arrange_results
 from orchestrator.report.terminal import terminal_summary
 from orchestrator.report.write import write_report

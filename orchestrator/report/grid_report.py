@@ -1,7 +1,5 @@
 """Reads the results that a plan found in a store, and writes the grid's report into the store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from orchestrator.analysis.rows import PublishedOf, Row, SourceRow

@@ -1,7 +1,5 @@
 """Signs and number formats that tables, figures and sentences share."""
 
-from __future__ import annotations
-
 DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
 SELECTED = "†"

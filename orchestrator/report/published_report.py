@@ -1,7 +1,5 @@
 """Writes reports of published numbers: those of the paper, or those of the literature on the field's datasets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

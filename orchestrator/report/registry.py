@@ -5,8 +5,6 @@ To add a kind, write a function that returns a :class:`Table` or a :class:`Figur
 lists (docs/adding-a-report-table.md).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

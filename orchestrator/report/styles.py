@@ -1,7 +1,5 @@
 """The colour, marker and line of every method, the same in all figures and tables of all reports."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The summary that the terminal shows at the end of a run: which methods to use, one table, what is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

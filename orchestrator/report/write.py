@@ -4,8 +4,6 @@ The folder keeps the old report until all files of the new one are made. So if t
 the old report stays as it was.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

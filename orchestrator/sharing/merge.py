@@ -5,8 +5,6 @@ last. So a merge that is killed leaves no result without its other files, and th
 other store is only read. No intact result of this store is overwritten.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

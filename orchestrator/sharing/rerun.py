@@ -1,7 +1,5 @@
 """Measures some cells of a bundle again and compares them with its results. No result is written to the store."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Checks a bundle: its checksums, its records, and whether its rows, tables and verdicts follow from its results."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

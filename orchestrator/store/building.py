@@ -1,7 +1,5 @@
 """Builds an artifact: files first, the manifest last. Records the progress, and removes files of crashed builders."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import time

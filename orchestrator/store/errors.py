@@ -1,7 +1,5 @@
 """Errors of a store and of its disk: their messages for people, the search for their causes, and retries."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import time

@@ -4,8 +4,6 @@ The driver of ``s3://`` (s3fs) reads endpoint, credentials and options from ``AW
 machine's role, or ``FSSPEC_S3_*``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

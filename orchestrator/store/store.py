@@ -1,7 +1,5 @@
 """The store as one object: artifacts by address, results and failures by id."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress

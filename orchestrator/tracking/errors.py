@@ -1,7 +1,5 @@
 """Classifies errors of MLflow, SQLAlchemy, requests and databases, and says in one line what is wrong."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass

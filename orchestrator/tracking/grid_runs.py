@@ -1,7 +1,5 @@
 """The runs of a grid in MLflow: their location and labels, and the sync that makes them equal to the results."""
 
-from __future__ import annotations
-
 import shlex
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where a store's runs are tracked: in a SQLite database in the store, or where ``MLFLOW_TRACKING_URI`` says."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

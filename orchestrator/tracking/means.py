@@ -1,7 +1,5 @@
 """The MLflow runs of verdicts: for each method and k its mean score, and whether the method may be the best."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.analysis.rows import test_name

@@ -4,8 +4,6 @@ The registered model is complete: the merged image tower with the classifier, th
 (:mod:`orchestrator.tracking.serving`), and the package ``bolt``, which this code needs. Nothing is pickled.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import shutil

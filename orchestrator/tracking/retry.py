@@ -1,7 +1,5 @@
 """Repeats a sync while MLflow cannot be reached, shows the progress, and lets Ctrl-C end the waiting."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -17,8 +17,6 @@ The tag ``kind`` distinguishes five kinds of runs; ``summaries.py`` and ``means.
     the whole grid: its main numbers, and the report as artifacts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

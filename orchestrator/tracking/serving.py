@@ -8,8 +8,6 @@ server would read any file that a client names. Output: ``label`` and ``score`` 
 ``all_scores``, the probability of every class.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import io

@@ -1,7 +1,5 @@
 """Makes the MLflow runs that summarise cells: means over seeds and over datasets, curves, and the whole grid."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ The results in the store are authoritative. :meth:`Tracker.sync` makes an experi
 runs, and removes duplicates and the half-written runs of a killed driver. So a run that is written twice does no harm.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence

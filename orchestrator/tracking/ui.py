@@ -1,7 +1,5 @@
 """Serves MLflow's web interface for one tracking store on this machine's loopback address, and links to searches."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Writes files in one step: a reader sees the old file or the whole new file. Tells people why a write failed."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ The user can fix the cause of a :class:`UserError`. The command line prints it w
 code 2. Any other exception that reaches the command line is a defect of this project and keeps its traceback.
 """
 
-from __future__ import annotations
-
 import difflib
 import sys
 from collections.abc import Iterable, Iterator

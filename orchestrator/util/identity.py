@@ -5,8 +5,6 @@ workers. The encoder raises an error for an unknown type. If it used ``str(value
 different fingerprints without a warning (the lesson of marin's ``fingerprint.py``).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

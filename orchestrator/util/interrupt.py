@@ -3,8 +3,6 @@
 SIGTERM has the same effect as Ctrl-C. Batch systems, ``ray job stop`` and machines that shut down send it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

@@ -1,7 +1,5 @@
 """File locks that the system releases when the process that holds them ends."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

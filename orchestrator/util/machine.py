@@ -1,7 +1,5 @@
 """Hardware of this machine: the usable processors and memory, the memory in use, and the GPUs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from contextlib import suppress

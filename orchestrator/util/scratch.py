@@ -1,7 +1,5 @@
 """Temporary folders. If a process was killed before it removed its folders, the next process removes them."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

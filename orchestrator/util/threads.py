@@ -1,7 +1,5 @@
 """Maps a function over numbers in a pool of threads. Results come in order, and only a few of them wait in memory."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

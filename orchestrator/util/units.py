@@ -1,7 +1,5 @@
 """Prints and parses quantities: counts, bytes, durations and lists of names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Fetch one archive from a fixed address, check it and unpack it."""
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 

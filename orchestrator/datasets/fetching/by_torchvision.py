@@ -5,8 +5,6 @@ torchvision cannot resume a download, and it takes any existing folder for a com
 emptied before every attempt.
 """
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import os

@@ -6,8 +6,6 @@ matches (RFC 9110, Range and If-Range). A server that does not support ranges se
 file is renamed to ``NAME`` when its length is right. After that, its checksum is compared if one is known.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

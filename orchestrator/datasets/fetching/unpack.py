@@ -4,8 +4,6 @@ An archive is refused if one of its members has an absolute path or ``..``, is a
 that passes through a link, or is a device or a pipe. An archive that grows beyond ``MAX_GROWTH`` is refused too.
 """
 
-from __future__ import annotations
-
 import lzma
 import stat
 import tarfile

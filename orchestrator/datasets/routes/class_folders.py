@@ -5,8 +5,6 @@ Archives and repositories have their class folders at any depth. ``blanchon/AID`
 itself. All class folders of a dataset must be equally deep.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter, deque

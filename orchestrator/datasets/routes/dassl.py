@@ -4,8 +4,6 @@ The images keep the order of the split files and lists, because the published dr
 (``bolt/task/support.py``).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ A path in the table usually leads from the table's folder to an image. It may al
 that folder, with or without suffix, or it may begin in a folder above that folder.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Read datasets whose format no other dataset has: the drawn world, scikit-learn's digits, and CUB-200-2011."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

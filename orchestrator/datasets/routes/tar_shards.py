@@ -5,8 +5,6 @@
 Images stay in the shards. A shard is read once, to note where each image starts and to read the labels.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

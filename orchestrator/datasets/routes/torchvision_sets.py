@@ -5,8 +5,6 @@ torchvision computes the checksums of whole files whenever it opens a dataset (1
 therefore scanned before they are opened.
 """
 
-from __future__ import annotations
-
 import pickletools
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Aerial scenes of land and water. Scenes with buildings and roads are in ``structures``."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ Pictures are float32 (n, 3, 32, 32) in [0, 1]. The styles ``sketch``, ``poster``
 task, on which models are only evaluated.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

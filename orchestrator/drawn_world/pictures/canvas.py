@@ -4,8 +4,6 @@ Conventions: images are float32 (n, 3, 32, 32) in [0, 1]; masks and distances ar
 from -1 (left, top) to 1 (right, bottom); one number per image has the shape (n, 1, 1).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import TypeAlias

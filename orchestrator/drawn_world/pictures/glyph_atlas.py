@@ -1,7 +1,5 @@
 """Characters as pictures. Each process renders them once, with the fonts that matplotlib contains."""
 
-from __future__ import annotations
-
 import string
 from functools import cache
 from pathlib import Path

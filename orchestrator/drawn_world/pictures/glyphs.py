@@ -1,7 +1,5 @@
 """Printed characters. A picture combines five concepts: character, kind, ink, paper and face."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Random numbers that depend on a key only."""
 
-from __future__ import annotations
-
 import hashlib
 
 import torch

@@ -1,7 +1,5 @@
 """Every aerial scene by name."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from orchestrator.drawn_world.pictures import aerial, structures

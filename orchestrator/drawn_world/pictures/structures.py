@@ -1,7 +1,5 @@
 """Aerial scenes with structures: roads, rails, roofs and tanks."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

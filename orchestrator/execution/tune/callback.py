@@ -1,7 +1,5 @@
 """The callback that turns Tune's reports into cell events, and decides which cells are started again."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections import Counter

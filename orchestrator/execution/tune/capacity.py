@@ -1,7 +1,5 @@
 """The capacity of a cluster while cells run: its size, which can grow, and the memory of its GPUs."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The queue that Tune takes cells from. It chooses the next cell by the free workers and the size of the cluster."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable

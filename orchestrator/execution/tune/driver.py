@@ -1,7 +1,5 @@
 """Runs Tune in a thread of its own, passes its events on, and stops it."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

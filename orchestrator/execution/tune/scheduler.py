@@ -1,7 +1,5 @@
 """The scheduler that Tune is given: it keeps workers for the next cell, and forgets finished trials."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ray.tune.experiment import Trial

@@ -1,7 +1,5 @@
 """The trainable that runs one cell per trial in Tune's workers. Finds in Ray's error text how a worker ended."""
 
-from __future__ import annotations
-
 import pkgutil
 import re
 from collections.abc import Callable, Sequence

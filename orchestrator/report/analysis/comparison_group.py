@@ -3,8 +3,6 @@
 In a group, every method has scores by k, test split and seed. Scores are accuracies if no other metric was chosen.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Costs of a group's methods, and Pareto frontiers. A method is on the frontier if no cheaper method is better."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from orchestrator.analysis.costs import Cost, costs_of, frontier

@@ -1,7 +1,5 @@
 """All results of a grid, arranged so that every table, figure and sentence reads the same numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Accuracy by dataset at one k: dots, a map of gains for many methods, and a radar as in the paper."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence

@@ -3,8 +3,6 @@
 Shape legend: C classes, r coefficients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Draws accuracy against cost. A method is on the Pareto frontier if no cheaper method is better."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean

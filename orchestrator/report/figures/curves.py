@@ -1,7 +1,5 @@
 """Curves of a group: accuracy against k, after each epoch, and against the settings of a method's variants."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any

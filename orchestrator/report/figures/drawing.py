@@ -3,8 +3,6 @@
 Figures need no display, and the same input gives the same bytes.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import warnings

@@ -1,7 +1,5 @@
 """The HTML page about one finished cell: methods on the same images, mistakes, classes, training and sources."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections import Counter

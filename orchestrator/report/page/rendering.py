@@ -1,7 +1,5 @@
 """What all HTML pages share: the templates with their style, script and filters."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from importlib.resources import files
 from statistics import fmean

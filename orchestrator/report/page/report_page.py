@@ -3,8 +3,6 @@
 Its first screen has the recommendation, and for each domain a matrix of methods and k beside the costs.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

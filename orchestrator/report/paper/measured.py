@@ -1,7 +1,5 @@
 """Measured accuracies by their position in the paper's tables, and the means that the paper prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache

@@ -4,8 +4,6 @@
 measured accuracies, a method has up to three lines: measured, published and their difference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product

@@ -1,7 +1,5 @@
 """The paper's own numbers as data, to compare measured accuracies with, and the footnotes to them."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass

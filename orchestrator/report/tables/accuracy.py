@@ -1,7 +1,5 @@
 """Tables of scores: by k, dataset, test set, group of classes and epoch, and beside the published accuracy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from orchestrator.analysis.rows import Row, test_name

@@ -1,7 +1,5 @@
 """What the tables about a comparison group share: name and title, entries for methods and scores, and warnings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

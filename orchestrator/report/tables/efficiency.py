@@ -1,7 +1,5 @@
 """Tables of costs: the methods on the Pareto frontiers, and the images per class that the best methods need."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

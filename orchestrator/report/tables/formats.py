@@ -1,7 +1,5 @@
 """Prints a table as CSV, Markdown or HTML, and lists the formats of a report's files. ``latex.py`` prints LaTeX."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable

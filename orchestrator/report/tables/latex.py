@@ -4,8 +4,6 @@ adjustbox shrinks a table that is wider than the text. A long table runs over se
 with many columns is printed in landscape, without deviations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Tables of verdicts: which methods of a comparison may be the best, and their differences to the first method."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from orchestrator.analysis.best_set import MIN_DATASETS

@@ -1,7 +1,5 @@
 """Tables about the whole grid: costs, source models, classes with too few images, and cells without a result."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from statistics import median
 
