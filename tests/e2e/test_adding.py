@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,13 @@ from orchestrator.__main__ import main
 
 LINE
 main()
+"""
+GRID = """
+title: A new method
+fine_tuning: {epochs: 1, batch_size: 32, learning_rate: 5.0e-4, warmup_steps: 5}
+blocks:
+  - {track: fewshot, backbones: [tiny-clip], datasets: [glyph-inks], sources: leave_one_out, shots: [1], seeds: [1],
+     methods: [zero_shot, prototype]}
 """
 
 
@@ -61,22 +67,7 @@ def test_the_method_of_the_page_runs(tmp_path: Path, give_database: GiveDatabase
     """Runs in a process of its own, because it registers the method."""
     give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
     (tmp_path / "prototype.py").write_text(block("adding-a-method.md"))
-    (tmp_path / "grid.yaml").write_text(
-        textwrap.dedent(
-            """
-            title: A new method
-            fine_tuning: {epochs: 1, batch_size: 32, learning_rate: 5.0e-4, warmup_steps: 5}
-            blocks:
-              - track: fewshot
-                backbones: [tiny-clip]
-                datasets: [glyph-inks]
-                sources: leave_one_out
-                shots: [1]
-                seeds: [1]
-                methods: [zero_shot, prototype]
-            """
-        )
-    )
+    (tmp_path / "grid.yaml").write_text(GRID)
     script = "import bolt.methods, prototype; from orchestrator.__main__ import main; main()"
     done = run_forked(["grid", "grid.yaml", "--local", "--store", "runs"], script, folder=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -96,8 +96,7 @@ def _check_sources_without_gain(folder: Path, where: list[str]) -> None:
     least = ["--set", "sources={rule: leave_one_out, min_gain: 0.1}"]
     refused = CliRunner().invoke(app, ["plan", *where, *least, "--store", "empty"])
     assert isinstance(refused.exception, UserError)
-    for word in ("min_gain", "vehicles"):
-        assert word in str(refused.exception)
+    assert all(word in str(refused.exception) for word in ("min_gain", "vehicles"))
     gains = {}
     for path in (folder / "runs" / "sources").rglob("manifest.json"):
         meta = json.loads(path.read_text())["meta"]
@@ -109,11 +108,7 @@ def _check_sources_without_gain(folder: Path, where: list[str]) -> None:
     assert {source.dataset for cell in grid.grid.cells for source in cell.sources} == set(WORDS) - {"digits"}
     kept = {name for name, gain in gains.items() if gain >= -0.1 and name != "digits"}
     chosen = load_grid(
-        "five.yaml",
-        catalog,
-        only=where[-1:],
-        set_=["sources={rule: leave_one_out, min_gain: -0.1}"],
-        data_root=folder / "data",
-        gain_of=lambda backbone, source: gains[source.dataset],
-    )
+        "five.yaml", catalog, only=where[-1:], set_=["sources={rule: leave_one_out, min_gain: -0.1}"],
+        data_root=folder / "data", gain_of=lambda backbone, source: gains[source.dataset],
+    )  # fmt: skip
     assert {source.dataset for cell in chosen.cells for source in cell.sources} == kept

@@ -30,46 +30,50 @@ def folder(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase
     return made
 
 
-def run_on_mini_grid(folder: Path, verb: str, *more: str) -> subprocess.CompletedProcess[str]:
-    return command.orchestrator(verb, str(folder / "mini.yaml"), *command.options(folder), *more)
+def run_on_mini_grid(folder: Path, verb: str, *more: str, code: int = 0) -> str:
+    """Run a command on the grid; return its output and its errors."""
+    done = command.orchestrator(verb, str(folder / "mini.yaml"), *command.options(folder), *more)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def said(code: int, *words: str) -> str:
+    """Run a command; return its output and its errors."""
+    done = command.orchestrator(*words)
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
 
 
 def test_status_counts_finished_cells(folder: Path) -> None:
-    done = run_on_mini_grid(folder, "status")
-    assert done.returncode == 0, done.stderr
-    assert "27 cells: 8 done, 19 to do, 0 failed" in done.stdout
-    assert "last run ended" in done.stdout
-    every = command.orchestrator("status", "--store", str(folder / "runs"))
-    assert every.returncode == 0, every.stderr
-    assert every.stdout.splitlines()[-1].split()[:3] == ["mini", "ended", "8/8"]
-    over = run_on_mini_grid(folder, "status", "--watch")
-    assert over.returncode == 2
-    assert "is not being run" in over.stderr
+    status = run_on_mini_grid(folder, "status")
+    assert "27 cells: 8 done, 19 to do, 0 failed" in status
+    assert "last run ended" in status
+    every = said(0, "status", "--store", str(folder / "runs"))
+    assert every.splitlines()[-1].split()[:3] == ["mini", "ended", "8/8"]
+    assert "is not being run" in run_on_mini_grid(folder, "status", "--watch", code=2)
 
 
-def test_report_writes_a_missing_page(folder: Path) -> None:
+def test_report_and_sync_write_what_is_missing_from_the_results(folder: Path) -> None:
     page = folder / "runs" / "reports" / "mini" / "index.html"
     page.unlink()
-    done = run_on_mini_grid(folder, "report")
-    assert done.returncode == 0, done.stderr
-    assert str(page) in done.stdout
+    assert str(page) in run_on_mini_grid(folder, "report")
     assert "19" in page.read_text()  # the number of missing cells
-
-
-def test_sync_rebuilds_mlflow_from_the_results(folder: Path) -> None:
     shutil.rmtree(folder / "runs" / "mlflow")
-    done = run_on_mini_grid(folder, "sync")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"MLflow: \d+ runs added, 0 unchanged, 0 removed", done.stdout)
-    again = run_on_mini_grid(folder, "sync")
-    assert "MLflow: 0 runs added" in again.stdout
+    assert re.search(r"MLflow: \d+ runs added, 0 unchanged, 0 removed", run_on_mini_grid(folder, "sync"))
+    assert "MLflow: 0 runs added" in run_on_mini_grid(folder, "sync")
+
+
+def test_an_empty_store_has_no_ui_and_doctor_names_a_missing_data_root(tmp_path: Path) -> None:
+    store = ("--store", str(tmp_path / "runs"))
+    assert "nothing is tracked" in said(2, "ui", *store)
+    assert "--data-root" in said(1, "doctor", "real", *store)
+    said(0, "doctor", "smoke", *store)
 
 
 def test_runs_of_other_cells_stay_in_mlflow(folder: Path) -> None:
     store = Store(folder / "runs")
     done = run_on_mini_grid(folder, "grid", "--local", "--limit", "2")
-    assert done.returncode == 0, done.stderr
-    assert "this run: 0 artifacts built, 0 trials started" in done.stdout
+    assert "this run: 0 artifacts built, 0 trials started" in done
     assert len(store.result_ids()) == 8
     place = tracking_location(store)
     assert store.result_ids() <= Tracker(place, "mini", store.adapter_folder).existing().keys()
@@ -98,26 +102,11 @@ def test_ui_serves_on_loopback_until_ctrl_c(folder: Path) -> None:
     assert "searchFilter=" in output
 
 
-def test_ui_of_an_empty_store_is_an_error(tmp_path: Path) -> None:
-    done = command.orchestrator("ui", "--store", str(tmp_path / "runs"))
-    assert done.returncode == 2
-    assert "nothing is tracked" in done.stderr
-
-
-def test_doctor_names_a_missing_data_root(tmp_path: Path) -> None:
-    done = command.orchestrator("doctor", "real", "--store", str(tmp_path / "runs"))
-    assert done.returncode == 1
-    assert "--data-root" in done.stdout
-    assert command.orchestrator("doctor", "smoke", "--store", str(tmp_path / "runs")).returncode == 0
-
-
 def test_a_second_driver_is_refused(folder: Path) -> None:
     """This process holds the lock of the grid, as a run in another shell would."""
     with grid_lease(Store(folder / "runs").files, "mini"):
         for name in ("grid", "sync"):  # sync writes to MLflow, which has one writer
-            done = run_on_mini_grid(folder, name)
-            assert done.returncode == 2, name
-            assert "is running or syncing" in done.stderr
+            assert "is running or syncing" in run_on_mini_grid(folder, name, code=2)
 
 
 def test_failures_are_recorded_and_retried_on_request(tmp_path: Path, give_database: GiveDatabase) -> None:
@@ -136,8 +125,8 @@ def test_failures_are_recorded_and_retried_on_request(tmp_path: Path, give_datab
     assert again.returncode == 1
     assert "0 trials started" in again.stdout
     shown = run_on_mini_grid(tmp_path, "status")
-    assert "2 failed" in shown.stdout
-    assert "log:" in shown.stdout
+    assert "2 failed" in shown
+    assert "log:" in shown
     for path, content in whole.items():
         path.write_bytes(content)
     last = command.run_local(tmp_path, *some, "--retry-failed")
@@ -149,23 +138,13 @@ def test_inspect_writes_the_page_of_a_cell(folder: Path) -> None:
     """The page of a trained BOLT cell has all its sections and refers to no network address."""
     (name,) = [path.stem for path in (folder / "runs" / "results").glob("*.bolt.*.json")]
     run_on_mini_grid(folder, "report")  # `grid --limit` has left a report without this cell
-    said = command.orchestrator("inspect", name[:-4], *command.options(folder))
-    assert said.returncode == 0, said.stderr
-    page = Path(said.stdout.removeprefix("page: ").strip())
+    page = Path(said(0, "inspect", name[:-4], *command.options(folder)).removeprefix("page: ").strip())
     text = page.read_text(encoding="utf-8")
     assert page.parent == folder / "runs" / "reports" / "cells"
     for words in (
-        "Most confident mistakes",
-        "All methods on the same images",
-        "Training curves",
-        "../mini/index.html",
-        "Confusion matrix",
-        "pooled and scaled",
-        "Overlap between the sources",
-        "stored with",
-    ):
+        "Most confident mistakes", "All methods on the same images", "Training curves", "../mini/index.html",
+        "Confusion matrix", "pooled and scaled", "Overlap between the sources", "stored with",
+    ):  # fmt: skip
         assert words in text
     assert "http" not in text.replace("http-equiv", "")
-    wrong = command.orchestrator("inspect", "nothing-like-it", "--store", str(folder / "runs"))
-    assert wrong.returncode == 2
-    assert "unknown cell" in wrong.stderr
+    assert "unknown cell" in said(2, "inspect", "nothing-like-it", "--store", str(folder / "runs"))

@@ -28,29 +28,29 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_link_leads_to_a_file_of_the_site(site: Path) -> None:
+def test_every_link_leads_to_a_file_of_the_site_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     broken = []
     for page in site.glob("*.html"):
-        for link in re.findall(r'\b(?:href|src)="([^"]+)"', page.read_text(encoding="utf-8")):
+        text = page.read_text(encoding="utf-8")
+        for link in re.findall(r'\b(?:href|src)="([^"]+)"', text):
             target = urlsplit(link)
             if target.scheme or not target.path or page.name == "404.html":
                 continue
             if not (page.parent / unquote(target.path)).exists():
                 broken.append(f"{page.name}: {link}")
+        assert re.findall(r'<(?:script|img|iframe)[^>]+src="https?:[^"]*"', text) == []
+        assert re.findall(r'<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="https?:[^"]*"', text) == []
     assert broken == []
 
 
-def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
-    for page in site.glob("*.html"):
-        text = page.read_text(encoding="utf-8")
-        assert re.findall(r'<(?:script|img|iframe)[^>]+src="https?:[^"]*"', text) == []
-        assert re.findall(r'<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="https?:[^"]*"', text) == []
-
-
-def test_search_finds_a_page_of_each_part(site: Path) -> None:
+def test_search_finds_a_page_of_each_part_and_that_of_the_library_has_signatures(site: Path) -> None:
     index = (site / "search" / "search_index.js").read_text(encoding="utf-8")
-    for page in ("index.html", "own-data.html", "commands.html", "grid-files.html", "python.html", "protocols.html"):
-        assert f'"location":"{page}' in index
+    for name in ("index.html", "own-data.html", "commands.html", "grid-files.html", "python.html", "protocols.html"):
+        assert f'"location":"{name}' in index
+    page = re.sub(r"<[^>]+>", "", (site / "python.html").read_text(encoding="utf-8"))
+    assert "load_backbone" in page
+    assert "quick_gelu" in page
+    assert ":class:" not in page
 
 
 def test_page_of_commands_has_every_command_and_option(site: Path) -> None:
@@ -63,10 +63,3 @@ def test_page_of_commands_has_every_command_and_option(site: Path) -> None:
             section = next(part for part in sections if part.startswith(f'id="{anchor}"'))
             for option in (one.opts[-1] for one in below[verb].params if one.param_type_name == "option"):
                 assert re.search(rf"<code>(-\w, )?{option}\b", section)
-
-
-def test_page_of_the_library_has_signatures(site: Path) -> None:
-    page = re.sub(r"<[^>]+>", "", (site / "python.html").read_text(encoding="utf-8"))
-    assert "load_backbone" in page
-    assert "quick_gelu" in page
-    assert ":class:" not in page

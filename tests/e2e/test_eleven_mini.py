@@ -21,6 +21,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def run(data: Path, store: Path, *more: str, code: int = 0) -> str:
+    """Run the grid; return its output and its errors."""
+    done = run_forked(command(data, store, *more))
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
 def command(data: Path, store: Path, *more: str) -> list[str]:
     return ["grid", "eleven-mini", "--local", "--data-root", str(data), "--store", str(store), *more]
 
@@ -31,12 +38,11 @@ def results(store: Path) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.slow
 def test_all_tracks_run_and_a_killed_run_is_continued(data: Path, tmp_path: Path) -> None:
-    words = command(data, tmp_path, "--only", "dataset=eleven_dtd,eleven_imagenet")
-    assert kill_forked_when(words, lambda: len(results(tmp_path)) >= 4)
+    only = ("--only", "dataset=eleven_dtd,eleven_imagenet")
+    assert kill_forked_when(command(data, tmp_path, *only), lambda: len(results(tmp_path)) >= 4)
     before = results(tmp_path)
-    done = run_forked(words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "not complete, or not those of the catalog: eleven_caltech101 (classes: catalog 100, data 4" in done.stdout
+    said = run(data, tmp_path, *only)
+    assert "not complete, or not those of the catalog: eleven_caltech101 (classes: catalog 100, data 4" in said
     after = results(tmp_path)
     assert len(before) < len(after)
     assert {name: after[name] for name in before} == before, "what was finished is not measured again"
@@ -50,8 +56,7 @@ def test_methods_choose_on_validation_images_where_the_protocol_says_so(data: Pa
     only = ["--only", "track=fewshot", "--only", "dataset=eleven_dtd", "--only", "method=tip_adapter"]
     chosen: dict[str, set[str]] = {}
     for protocol in ("tip_adapter", "lp_plus_plus", "dassl"):
-        done = run_forked(command(data, tmp_path, "--set", f"protocol={protocol}", *only))
-        assert done.returncode == 0, done.stdout + done.stderr
+        run(data, tmp_path, "--set", f"protocol={protocol}", *only)
     for result in results(tmp_path).values():
         chosen.setdefault(result["cell"]["protocol"]["name"], set()).add(result["details"]["search"])
     assert chosen["tip_adapter"] == chosen["lp_plus_plus"] == {"validation images"}
@@ -69,22 +74,19 @@ def test_a_listed_draw_gives_the_cells_of_the_draw_that_it_lists(data: Path, tmp
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     only = ["--only", "track=fewshot", "--only", "dataset=eleven_dtd", "--only", "method=tip_adapter,lora"]
     for draw in ("dassl", "listed"):
-        done = run_forked(command(data, tmp_path, "--set", f"protocol.support_draw={draw}", *only))
-        assert done.returncode == 0, done.stdout + done.stderr
+        run(data, tmp_path, "--set", f"protocol.support_draw={draw}", *only)
     scores: dict[str, set[object]] = {}
     for result in results(tmp_path).values():
         cell = result["cell"]
         assert ("listed" in cell) == (cell["protocol"]["support_draw"] == "listed")
         scores.setdefault(f"{cell['method']['name']} {cell['shots']}", set()).add(result["evaluations"][0]["correct"])
     assert [len(found) for found in scores.values()] == [1] * 4
-    done = run_forked(command(data, tmp_path, "--set", "protocol.support_draw=listed", *only[:2]))
-    assert done.returncode == 2
-    assert re.search(r"neither shot_\d-seed_1\.pkl", done.stderr)
+    said = run(data, tmp_path, "--set", "protocol.support_draw=listed", *only[:2], code=2)
+    assert re.search(r"neither shot_\d-seed_1\.pkl", said)
 
 
 def test_a_dataset_without_a_validation_part_is_refused_before_any_work(data: Path, tmp_path: Path) -> None:
-    done = run_forked(command(data, tmp_path, "--set", "protocol=tip_adapter", "--only", "track=ood"))
-    assert done.returncode == 2
-    assert "eleven_imagenet" in done.stderr
-    assert "validation: none" in done.stderr
+    said = run(data, tmp_path, "--set", "protocol=tip_adapter", "--only", "track=ood", code=2)
+    assert "eleven_imagenet" in said
+    assert "validation: none" in said
     assert not list((tmp_path / "results").glob("*"))

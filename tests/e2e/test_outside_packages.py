@@ -16,20 +16,19 @@ GRID = """
 title: A method from another package
 protocol: strict
 blocks:
-  - track: fewshot
-    backbones: [tiny-clip]
-    datasets: [glyph-inks]
-    shots: [1]
-    seeds: [1]
-    methods: [zero_shot, prototype]
+  - {track: fewshot, backbones: [tiny-clip], datasets: [glyph-inks], shots: [1], seeds: [1],
+     methods: [zero_shot, prototype]}
 """
 
 
-def orchestrator(folder: Path, *words: str, beside: Path | None = None) -> subprocess.CompletedProcess[str]:
+def orchestrator(folder: Path, *words: str, beside: Path | None = None, code: int = 0) -> str:
+    """Run a command with a folder of packages; return its errors."""
     paths = [str(path) for path in (beside, ROOT) if path]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-m", "orchestrator", *words]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == code, done.stderr + done.stdout
+    return done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -44,27 +43,18 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.e2e
 def test_workers_find_its_method_and_the_manifest_names_it(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "grid.yaml").write_text(GRID)
-    done = orchestrator(tmp_path, "grid", "grid.yaml", "--store", "store", beside=installed)
-    assert done.returncode == 0, done.stderr + done.stdout
+    orchestrator(tmp_path, "grid", "grid.yaml", "--store", "store", beside=installed)
     (result,) = (tmp_path / "store" / "results").glob("*prototype*.json")
     assert json.loads(result.read_text())["manifest"]["versions"]["prototype-method"] == "0.1"
-    merged = orchestrator(tmp_path, "merge", "store", "--store", "other")
-    assert merged.returncode == 0, merged.stderr
+    orchestrator(tmp_path, "merge", "store", "--store", "other")
     assert (tmp_path / "other" / "results" / result.name).read_bytes() == result.read_bytes()
 
 
-def test_its_catalog_is_read(installed: Path, tmp_path: Path) -> None:
-    listed = orchestrator(tmp_path, "data", "list", "--domain", "my-lab", beside=installed)
-    assert listed.returncode == 0, listed.stderr
-    refused = orchestrator(tmp_path, "data", "list", "--domain", "my-lab")
-    assert refused.returncode == 2
-
-
-def test_without_it_the_grid_names_the_method_that_is_missing(tmp_path: Path) -> None:
+def test_its_catalog_is_read_and_a_grid_without_it_names_its_method(installed: Path, tmp_path: Path) -> None:
+    orchestrator(tmp_path, "data", "list", "--domain", "my-lab", beside=installed)
+    orchestrator(tmp_path, "data", "list", "--domain", "my-lab", code=2)
     (tmp_path / "grid.yaml").write_text(GRID)
-    refused = orchestrator(tmp_path, "plan", "grid.yaml")
-    assert refused.returncode == 2
-    assert "prototype" in refused.stderr
+    assert "prototype" in orchestrator(tmp_path, "plan", "grid.yaml", code=2)
 
 
 def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
@@ -72,7 +62,6 @@ def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[bolt.methods]\nmine = no_such_module\n")
-    refused = orchestrator(tmp_path, "plan", "smoke", beside=tmp_path / "site")
-    assert refused.returncode == 2
-    assert "broken 1.0" in refused.stderr
-    assert "Traceback" not in refused.stderr
+    refused = orchestrator(tmp_path, "plan", "smoke", beside=tmp_path / "site", code=2)
+    assert "broken 1.0" in refused
+    assert "Traceback" not in refused

@@ -15,9 +15,7 @@ from tests.helpers.waiting import TIMEOUT
 WORDS = {"red_mug": "red mug", "BlueBottle": "blue bottle", "03-green-plate": "green plate"}
 
 
-def test_photographs_become_a_model(
-    tmp_path: Path, give_database: GiveDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_become_a_model(tmp_path: Path, give_database: GiveDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # `data add` writes bolt.yaml there
     folder, store = tmp_path / "ware", tmp_path / "runs"
     give_database(store / "mlflow" / "mlflow.db")

@@ -151,7 +151,7 @@ def test_the_first_screen_recommends_a_method_and_shows_the_matrix(open_page: An
     assert matrix.locator("xpath=../p[@class='hint']").is_visible() == hidden
 
 
-def test_a_number_leads_to_the_command_that_looks_inside_its_cells(open_page: Any) -> None:
+def test_numbers_and_failures_lead_to_what_is_behind_them(open_page: Any) -> None:
     page = open_page()
     number = page.locator("#explorer_fewshot-table td[data-c]").first
     number.click()
@@ -160,6 +160,11 @@ def test_a_number_leads_to_the_command_that_looks_inside_its_cells(open_page: An
     assert [command.split()[-1] for command in commands] == ids
     page.locator("dialog button").click()
     assert page.locator("dialog").count() == 0
+    failed = page.locator(".facts .bad a")
+    assert "failed" in failed.text_content()
+    failed.click()
+    assert page.evaluate("location.hash") == "#gaps"
+    assert page.locator("#gaps .failure").count() == int(failed.locator("b").text_content().replace(",", ""))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -208,12 +213,3 @@ def test_tables_figures_and_controls_have_names_for_screen_readers(open_page: An
         assert control.evaluate("c => c.labels.length > 0 || c.hasAttribute('aria-label')")
     names = page.eval_on_selector_all("[role=region]", "regions => regions.map(r => r.ariaLabel)")
     assert all(len(name) > len("table: ") for name in names)
-
-
-def test_failures_are_counted_at_the_top_and_listed(open_page: Any) -> None:
-    page = open_page()
-    failed = page.locator(".facts .bad a")
-    assert "failed" in failed.text_content()
-    failed.click()
-    assert page.evaluate("location.hash") == "#gaps"
-    assert page.locator("#gaps .failure").count() == int(failed.locator("b").text_content().replace(",", ""))

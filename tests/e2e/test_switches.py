@@ -25,13 +25,9 @@ def test_every_switch_goes_through_a_grid_and_mlflow(tmp_path: Path) -> None:
     ]
     assert {switch for switch, _ in changes} == set(SWITCHES)
     block = {
-        "track": "fewshot",
-        "backbones": ["tiny-clip"],
-        "datasets": ["glyph-digits"],
-        "shots": [1],
-        "seeds": [1],
+        "track": "fewshot", "backbones": ["tiny-clip"], "datasets": ["glyph-digits"], "shots": [1], "seeds": [1],
         "methods": ["zero_shot", {"linear_probe": {"epochs": 2}}],
-    }
+    }  # fmt: skip
     protocols = [{"name": "strict"}, *({"name": "strict", switch: value} for switch, value in changes)]
     grid = {"title": "Switches", "blocks": [{**block, "protocol": protocol} for protocol in protocols]}
     path, store = tmp_path / "switches.yaml", str(tmp_path / "runs")

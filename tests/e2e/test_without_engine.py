@@ -42,9 +42,7 @@ def orchestrator(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[st
 
 
 @pytest.mark.e2e
-def test_a_grid_runs_in_one_process(
-    orchestrator: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_a_grid_runs_in_one_process(orchestrator: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     refused = orchestrator("grid", "smoke")
     assert refused.returncode == 2
     assert "[engine]" in refused.stderr

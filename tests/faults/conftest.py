@@ -1,10 +1,8 @@
 """A small grid, and its results in a run without faults."""
 
-import numpy as np
 import pytest
 import torch
 
-from bolt.seeds import numpy_generator
 from orchestrator.catalog import load_catalog
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import load_grid
@@ -43,8 +41,3 @@ def expected(reference: GridRun) -> dict[str, object]:
     found = scores(reference.store)
     assert len(found) == SMALL_GRID_CELLS
     return found
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return numpy_generator("faults in the suite")

@@ -116,9 +116,8 @@ def draw_round(seed: int, number: int, only: tuple[str, ...] = ()) -> RoundPlan:
     names.sort(key=lambda name: FAULTS[name].when != "build")
     # A quarter are injected before the first cell is finished, the others at later cells.
     after = sorted(int(a) for a in rng.integers(1, int(0.9 * CELLS), count) * (rng.random(count) > 0.25))
-    return RoundPlan(
-        start, tracking, disk, tuple(names), tuple(after), tuple(float(w) for w in rng.exponential(0.7, count))
-    )
+    waits = tuple(float(wait) for wait in rng.exponential(0.7, count))
+    return RoundPlan(start, tracking, disk, tuple(names), tuple(after), waits)
 
 
 def prepare(grid_run: GridRun, plan: RoundPlan, reference: Path, rng: np.random.Generator) -> None:
@@ -171,9 +170,8 @@ def _wait_until_possible(grid_run: GridRun, fault: Fault, after: int, wait: floa
     until(too_late, wait)
     if fault.when == "idle":
         return True
-    return until(lambda: can_inject(grid_run, fault.when) or too_late(), WAIT_SECONDS) and can_inject(
-        grid_run, fault.when
-    )
+    until(lambda: can_inject(grid_run, fault.when) or too_late(), WAIT_SECONDS)
+    return can_inject(grid_run, fault.when)
 
 
 def record(outcome: RoundOutcome, fault: Fault, target: str | None, moment: float | None = None) -> None:
@@ -208,9 +206,7 @@ def check_round(grid_run: GridRun, expected: dict[str, object], targets: list[st
         problems.append(f"processes are left: {grid_run.leftover_processes()[:3]}")
     leftovers = leftover_files(grid_run.store, grid_run.scratch)
     if sum(leftovers.values()) > LEFTOVERS_ALLOWED * (len(grid_run.ends) + len(targets)):
-        problems.append(
-            f"{len(grid_run.ends)} commands and {len(targets)} faults have left too much behind: {leftovers}"
-        )
+        problems.append(f"{len(grid_run.ends)} commands and {len(targets)} faults have left too much: {leftovers}")
     if not grid_run.is_tracked(expected):
         runs, wanted = grid_run.tracked_runs(), {(cell, "FINISHED"): 1 for cell in expected}
         wrong = {key: runs.get(key, 0) for key in runs.keys() | wanted.keys() if runs.get(key, 0) != wanted.get(key, 0)}
@@ -259,9 +255,7 @@ def run_round(
             inject_all(grid_run, plan, rng, outcome)
             grid_run.repeat_until_done(REPEATS, COMMAND_SECONDS)
             time.sleep(0.3)  # the watcher sees the last result
-        outcome.injections = [
-            replace(injection, recovered=recovery(injection, grid_run, watch)) for injection in outcome.injections
-        ]
+        outcome.injections = [replace(one, recovered=recovery(one, grid_run, watch)) for one in outcome.injections]
         if grid_run.server is not None and not grid_run.is_tracked(expected):
             outcome.synced = True
             grid_run.sync()
@@ -274,9 +268,8 @@ def run_round(
         outcome.leftovers = leftover_files(grid_run.store, grid_run.scratch)
         grid_run.unmount()
     outcome.codes = [end.code for end in grid_run.ends]
-    outcome.errors = [
-        line for end in grid_run.ends if end.code for line in end.output.splitlines() if line.startswith("error:")
-    ]
+    failed = (end.output.splitlines() for end in grid_run.ends if end.code)
+    outcome.errors = [line for lines in failed for line in lines if line.startswith("error:")]
     outcome.seconds = time.monotonic() - begun
     if not outcome.problems:
         shutil.rmtree(place)
@@ -344,9 +337,7 @@ def main() -> int:
                 if outcomes[-1].problems:
                     print(f"  repeat it: python tests/faults/soak.py --seed {given.seed} --round {number}", flush=True)
     bad = [outcome.number for outcome in outcomes if outcome.problems]
-    print(
-        f"\n{table(outcomes)}\n\n{injected(outcomes)} faults in {len(outcomes)} rounds, {len(bad)} with a problem {bad}"
-    )
+    print(f"\n{table(outcomes)}\n\n{injected(outcomes)} faults in {len(outcomes)} rounds, problems in {bad}")
     (folder / "soak.json").write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
     return 1 if bad else 0
 

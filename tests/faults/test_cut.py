@@ -28,18 +28,13 @@ GIVEN_UP_SECONDS = 40.0
 
 
 def test_the_grid_is_finished_without_a_node_that_is_cut_off(tmp_path: Path, expected: dict[str, object]) -> None:
-    grid_run = GridRun(
-        tmp_path / "cut", MultiNodeCluster(tmp_path / "none", workers=0), grid=SMALL_GRID, cells=SMALL_GRID_CELLS
-    )
+    none = MultiNodeCluster(tmp_path / "none", workers=0)
+    grid_run = GridRun(tmp_path / "cut", none, grid=SMALL_GRID, cells=SMALL_GRID_CELLS)
     env = {
-        **HEALTH,
-        "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
-        "PYTHONPATH": str(ROOT),
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        "RAY_USAGE_STATS_ENABLED": "0",
+        **HEALTH, "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": str(ROOT),
+        "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0",
         "OMP_NUM_THREADS": "1",
-    }
+    }  # fmt: skip
     ray = "ray start --block --disable-usage-stats --include-log-monitor=false --object-store-memory=100000000"
     started: list[subprocess.Popen[str]] = []
     with (
@@ -69,9 +64,8 @@ def test_the_grid_is_finished_without_a_node_that_is_cut_off(tmp_path: Path, exp
             driver = command()
             assert until(lambda: cells_on("two"), SECONDS), (tmp_path / "hosts.txt").read_text()[-2000:]
             hosts.cut("two")
-            assert hosts.run("two", f"ping -c 1 -W 1 {head.address} || echo away", check=False).stdout.endswith(
-                "away\n"
-            )
+            ping = f"ping -c 1 -W 1 {head.address} || echo away"
+            assert hosts.run("two", ping, check=False).stdout.endswith("away\n")
             before = len(scores(grid_run.store))
             time.sleep(GIVEN_UP_SECONDS)
             assert len(scores(grid_run.store)) > before or driver.poll() is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bolt.seeds import numpy_generator
 from orchestrator.catalog import load_catalog
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
@@ -49,12 +50,9 @@ def inject(grid_run: GridRun, name: str, rng: np.random.Generator) -> str:
 
 
 def test_a_grid_is_finished_with_the_right_results_after_many_faults(
-    tmp_path: Path,
-    cluster: MultiNodeCluster,
-    expected: dict[str, object],
-    give_database: GiveDatabase,
-    rng: np.random.Generator,
+    tmp_path: Path, cluster: MultiNodeCluster, expected: dict[str, object], give_database: GiveDatabase
 ) -> None:
+    rng = numpy_generator("faults in the suite")
     grid_run = GridRun(tmp_path / "faults", cluster, grid=SMALL_GRID, cells=SMALL_GRID_CELLS)
     give_database(grid_run.store / "mlflow" / "mlflow.db")
     try:
@@ -108,18 +106,11 @@ blocks:
 ERRORS = ("made to fail", "NonFiniteLogits", "limit", "memory")
 
 
-def test_a_faulty_method_stops_no_other_cell(
-    tmp_path: Path, cluster: MultiNodeCluster, give_database: GiveDatabase
-) -> None:
+def test_a_faulty_method_stops_no_other(tmp_path: Path, cluster: MultiNodeCluster, give_database: GiveDatabase) -> None:
     grid_run = GridRun(
-        tmp_path / "odd",
-        cluster,
-        grid=FAULTY_METHODS,
-        cells=6,
-        module="tests.helpers.faulty_method",
-        options=("--cell-limit", "30s"),
-        variables=faulty_method.HOOK,
-    )
+        tmp_path / "odd", cluster, grid=FAULTY_METHODS, cells=6, module="tests.helpers.faulty_method",
+        options=("--cell-limit", "30s"), variables=faulty_method.HOOK,
+    )  # fmt: skip
     give_database(grid_run.store / "mlflow" / "mlflow.db")
     try:
         grid_run.start()

@@ -68,23 +68,19 @@ for time in range(2):
 """
 
 
-def test_a_token_for_a_cluster_that_was_not_there_does_not_close_a_local_instance(tmp_path: Path) -> None:
+def run_script(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process without Ray's and this test's own variables."""
+    own = ("OMP_NUM_THREADS", "PYTHONPATH")
+    environment = {name: text for name, text in os.environ.items() if name not in own and name[:8] != "RAY_AUTH"}
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env={**environment, **variables})
+
+
+@pytest.mark.parametrize("home", ["with a token", "not to be written"])
+def test_neither_a_token_of_another_cluster_nor_the_home_closes_a_local_instance(tmp_path: Path, home: str) -> None:
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("a token " * 6)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
-    command = [sys.executable, "-c", STARTS_AFTER_A_TRY_TO_JOIN]
-    done = subprocess.run(
-        command, env={**environment, "HOME": str(tmp_path)}, capture_output=True, text=True, timeout=TIMEOUT
-    )
-    assert done.stdout.split() == ["answered", "answered"], done.stderr
-
-
-def test_a_local_instance_needs_no_home_that_can_be_written(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
-    done = subprocess.run(
-        [sys.executable, "-c", STARTS_AFTER_A_TRY_TO_JOIN],
-        env={**environment, "HOME": "/dev/null"}, capture_output=True, text=True, timeout=TIMEOUT,
-    )  # fmt: skip
+    done = run_script(STARTS_AFTER_A_TRY_TO_JOIN, HOME=str(tmp_path) if home == "with a token" else "/dev/null")
     assert done.stdout.split() == ["answered", "answered"], done.stderr
 
 
@@ -118,7 +114,7 @@ os._exit(0)  # as the command line leaves a lost cluster
 
 
 def test_the_driver_ends_when_its_cluster_dies() -> None:
-    done = subprocess.run([sys.executable, "-c", LOSES_ITS_RAYLET], capture_output=True, text=True, timeout=TIMEOUT)
+    done = run_script(LOSES_ITS_RAYLET)
     assert "raylet has ended" in done.stdout, done.stderr
 
 
@@ -159,23 +155,8 @@ print(os.getenv("OMP_NUM_THREADS"), os.getenv("PYTHONPATH"))
 """
 
 
-@pytest.fixture(scope="module")
-def session() -> subprocess.CompletedProcess[str]:
-    """A process without variables of its own, which collects garbage with object references while Ray shuts down."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "PYTHONPATH")}
-    command = [sys.executable, "-c", HAS_SETTINGS_AND_GARBAGE]
-    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment)
-
-
-def test_workers_get_the_environment_and_the_driver_keeps_its_own(
-    session: subprocess.CompletedProcess[str],
-) -> None:
-    assert session.stdout.split() == ["True", "finished", "None", "None"], session.stderr
-
-
-def test_garbage_with_references_does_not_end_the_driver_at_rays_end(
-    session: subprocess.CompletedProcess[str],
-) -> None:
+def test_workers_get_the_environment_and_garbage_does_not_end_the_driver_at_rays_end() -> None:
     """Another thread's work can start the garbage collector at that moment; this has ended a driver before."""
-    assert session.returncode == 0, session.stderr
-    assert session.stdout.endswith("None None\n")
+    done = run_script(HAS_SETTINGS_AND_GARBAGE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True", "finished", "None", "None"], done.stderr

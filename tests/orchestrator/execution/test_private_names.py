@@ -74,13 +74,10 @@ def test_cells_run_once(
     monkeypatch.setattr(owner, method, hiding)
     cells, ended = [samples.cell(number) for number in range(6)], []
     run_cells(
-        cells,
-        RunSettings(str(tmp_path)),
-        request=lambda cell: Resources(cpus=1),
-        max_attempts=2,
+        cells, RunSettings(str(tmp_path)), request=lambda cell: Resources(cpus=1), max_attempts=2,
         on_event=lambda event: ended.append(event.cell.id) if event.kind != "started" else None,
         runner=f"{samples.HERE}:write_nothing",
-    )
+    )  # fmt: skip
     assert sorted(ended) == sorted(cell.id for cell in cells)
 
 

@@ -50,16 +50,19 @@ def run(
         events.append(event)
         on_event(event)
 
-    run_cells(
-        cells,
-        settings,
-        request=request,
-        max_attempts=attempts,
-        on_event=collect,
-        runner=f"{samples.HERE}:{runner}",
-        **more,
-    )
+    runner = f"{samples.HERE}:{runner}"
+    run_cells(cells, settings, request=request, max_attempts=attempts, on_event=collect, runner=runner, **more)
     return events
+
+
+def ends_of(events: list[CellEvent], cells: list[Cell]) -> dict[int, CellEvent]:
+    """Return the last event of each seed, after checking that each cell has ended once."""
+    assert count_ends(events) == {cell.id: 1 for cell in cells}
+    return {event.cell.seed: event for event in events if event.kind != "started"}
+
+
+def finished(ends: dict[int, CellEvent]) -> set[int]:
+    return {seed for seed, event in ends.items() if event.kind == "finished"}
 
 
 def notes(cell: Cell, settings: RunSettings) -> list[list[str]]:
@@ -105,9 +108,8 @@ def test_later_cells_follow_in_the_same_worker_and_only_those_that_are_asked_for
 def test_each_kind_of_failure_is_reported_and_does_not_stop_the_others(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(10)]
     reported = run(cells, settings, "misbehave", request=lambda cell: ONE_WORKER)
-    assert count_ends(reported) == {cell.id: 1 for cell in cells}
-    events = {event.cell.seed: event for event in reported if event.kind != "started"}
-    assert {seed for seed, event in events.items() if event.kind == "finished"} == {0, 2, 4, 6, 8}
+    events = ends_of(reported, cells)
+    assert finished(events) == {0, 2, 4, 6, 8}
     method, store, worker = events[5], events[7], events[3]
     assert (method.error, method.recorded) == ("ValueError: one too many", True)
     assert Path(method.log).is_file()
@@ -141,9 +143,7 @@ def test_a_killed_worker_is_replaced_and_both_slots_are_used_again(settings: Run
     written = Counter(cell.id for cell in cells for note in notes(cell, settings) if note[0] == "finished")
     assert written == {cell.id: 1 for cell in cells}
     assert len(killed) == 1
-    assert Path(settings.store_url, "enough").exists(), (
-        f"only one of two slots worked after a worker was killed: {after}"
-    )
+    assert Path(settings.store_url, "enough").exists(), f"one of two slots did not work any more: {after}"
 
 
 def test_cells_see_only_the_gpus_they_request(settings: RunSettings) -> None:
@@ -162,16 +162,13 @@ def test_cells_see_only_the_gpus_they_request(settings: RunSettings) -> None:
 def test_a_cell_that_runs_out_of_memory_is_run_once_more_with_as_much_as_there_is(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(5)]
     out_of_memory: list[tuple[int, float]] = []
-    events = run(
-        cells,
-        settings,
-        "need_memory",
-        request=lambda cell: Resources(cpus=1, gpus=0.25),
-        on_gpu_oom=lambda cell, share: out_of_memory.append((cell.seed, share)),
-    )
-    assert count_ends(events) == {cell.id: 1 for cell in cells}
-    last = {event.cell.seed: event for event in events if event.kind != "started"}
-    assert {seed for seed, event in last.items() if event.kind == "finished"} == {0, 2, 4}
+
+    def note(cell: Cell, share: float) -> None:
+        out_of_memory.append((cell.seed, share))
+
+    quarter = Resources(cpus=1, gpus=0.25)
+    last = ends_of(run(cells, settings, "need_memory", request=lambda cell: quarter, on_gpu_oom=note), cells)
+    assert finished(last) == {0, 2, 4}
     assert [last[seed].attempt for seed in range(5)] == [2, 2, 2, 2, 1]
     shares = [[note[0] for note in notes(cell, settings)] for cell in cells]
     assert shares[:2] == [["share=0.25", "share=1"]] * 2
@@ -186,9 +183,8 @@ def test_a_cell_that_runs_out_of_memory_is_run_once_more_with_as_much_as_there_i
 def test_a_cell_over_its_time_limit_fails_and_its_slot_is_used_again(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(4)]
     events = run(cells, settings, "hang_if_seed_is_one", request=lambda cell: ONE_WORKER, cell_limit=LIMIT_SECONDS)
-    assert count_ends(events) == {cell.id: 1 for cell in cells}
-    last = {event.cell.seed: event for event in events if event.kind != "started"}
-    assert {seed for seed, event in last.items() if event.kind == "finished"} == {0, 2, 3}
+    last = ends_of(events, cells)
+    assert finished(last) == {0, 2, 3}
     assert (last[1].attempt, last[1].recorded) == (1, False)
     assert f"limit of {LIMIT_SECONDS:.0f} s" in last[1].error
     assert "--cell-limit" in last[1].error
@@ -219,12 +215,11 @@ def test_an_unusable_store_stops_the_run_and_fails_no_cell(settings: RunSettings
 
 def test_workers_are_reused_when_requests_alternate(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(40)]
-    events = run(
-        cells,
-        settings,
-        "write_nothing",
-        request=lambda cell: Resources(cpus=0.25, gpus=2.0 if cell.seed % 4 else 1.0),
-    )
+
+    def request(cell: Cell) -> Resources:
+        return Resources(cpus=0.25, gpus=2.0 if cell.seed % 4 else 1.0)
+
+    events = run(cells, settings, "write_nothing", request=request)
     assert count_ends(events) == {cell.id: 1 for cell in cells}
     assert len({notes(cell, settings)[0][1] for cell in cells}) <= 5  # one for both GPUs, two for one, and two more
 
@@ -249,10 +244,4 @@ def test_an_exception_of_on_event_ends_the_run(settings: RunSettings) -> None:
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        run(
-            [samples.cell(number) for number in range(4)],
-            settings,
-            "write_nothing",
-            request=lambda cell: ONE_WORKER,
-            on_event=full,
-        )
+        run([samples.cell(0)], settings, "write_nothing", request=lambda cell: ONE_WORKER, on_event=full)
