@@ -137,7 +137,7 @@ class Caches:
         self.classifier.values_NC[row] = value_C.to(unit_D)
 
     def final(self) -> CacheClassifier:
-        """Return the classifier without its free rows."""
+        """Return the classifier without the rows whose value is zero, as they add nothing."""
         full = self.classifier
         used_K = full.values_NC.any(dim=-1)
         assert isinstance(full.beta, Tensor)

@@ -40,7 +40,10 @@ class ZeroSettings(Checked):
 
 
 def vote(logits_VC: Tensor, kept: float) -> Tensor:
-    """Return the number of votes for each class (C,). The class that wins a tie gets one more vote."""
+    """Return the number of votes for each class, (C,).
+
+    If several classes tie for the most votes, the winner gets one more. The module's docstring says which class wins.
+    """
     order_V = entropies(logits_VC).argsort(stable=True)
     count = max(1, int(kept * len(order_V)))
     choices_V = logits_VC.argmax(dim=-1)[order_V]

@@ -91,7 +91,10 @@ def _loss(verdicts: Sequence[Verdict]) -> str:
 
 
 def _close(verdict: Verdict) -> list[str]:
-    """Return the first method, and the methods of the best set that are known to be close to it."""
+    """Return the comparison's first method, and the methods of the best set that are close to it.
+
+    :attr:`Verdict.recommended` says what close means. A method whose difference is unknown is left out.
+    """
     methods, most = verdict.comparison.methods, verdict.comparison.smallest_difference
     close = [s for s in methods[1:] if s.in_best_set and s.difference is not None and -s.difference <= most]
     return [score.method for score in (*methods[:1], *close)]

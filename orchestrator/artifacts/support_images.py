@@ -89,7 +89,10 @@ class SupportImages(ArtifactSpec):
     def drawn(
         self, labels: NDArray[np.int64], validation_labels: NDArray[np.int64], class_count: int | None = None
     ) -> NDArray[np.int64]:
-        """Return the positions of the drawn images in the split that has these ``labels``, ascending, (M,)."""
+        """Draw the images; return their positions in the split, ascending, (M,).
+
+        ``labels`` has the class of each image of the split, and ``validation_labels`` that of each validation image.
+        """
         drawn = draw_support(
             labels, self.shots, dataset=self.dataset.name, seed=self.seed, short_classes="take_all",
             class_count=class_count, draw=self.draw, pool=self.pool, validation_labels=validation_labels,

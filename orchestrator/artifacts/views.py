@@ -105,10 +105,10 @@ class DeviceImages:
 
 
 def place_images(key: Hashable, images: ImageViews, cache: ArtifactCache, kept_bytes: int = KEPT_BYTES) -> ImageViews:
-    """Return the images on the GPU of this process, or unchanged if the process computes on the CPU.
+    """Return the images as :class:`DeviceImages` if this process computes on a GPU, and unchanged if not.
 
-    They are unchanged on the CPU because torchvision makes views faster there than the matrix products of
-    :class:`DeviceImages` do. On the GPU, the cache keeps only the images of the last ``key``.
+    On the CPU, torchvision makes views faster than the matrix products of :class:`DeviceImages` do. The cache keeps one
+    such object; a call with another ``key`` replaces it.
     """
     if isinstance(images, DeviceImages) or torch.device(cache.device).type != "cuda":
         return images

@@ -248,9 +248,9 @@ def _settings_text(method: MethodRef) -> str:
 
 
 def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> dict[SourceRef, Source]:
-    """Return the artifact behind every source model of a grid: fine-tuned here, or an adopted checkpoint.
+    """Return the artifact of each source model of a grid. The model is fine-tuned here or an adopted checkpoint.
 
-    A source keeps its own backbone, even where a cell's protocol swaps the activation of the cell's backbone.
+    A protocol may swap the activation of a cell's backbone. The cell's source models keep the activation unswapped.
     """
     models: dict[SourceRef, Source] = {}
     for source, made in grid.sources.items():

@@ -55,7 +55,7 @@ class Console(rich.console.Console):
 def print_line(line: str, console: rich.console.Console | None = None, style: str | None = None) -> None:
     """Print a line without markup, highlighting or wrapping; by default to standard output.
 
-    The terminal breaks a long line, so that a path or command in the line can still be copied as a whole.
+    Only the terminal wraps a long line. So a path or command in the line can be copied as a whole.
     """
     (console or Console()).print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 

@@ -169,7 +169,7 @@ def _commit(manifest: Manifest) -> str:
 
 
 def _packages(manifests: list[Manifest]) -> list[str]:
-    """Return the name and version of every package, with the number of cells if cells had different versions."""
+    """List the packages with their versions. If a package has several, each version comes with its number of cells."""
     counts = Counter(pair for manifest in manifests for pair in manifest.versions.items())
     versions = Counter(name for name, _ in counts)
     return [
