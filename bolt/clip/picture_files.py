@@ -85,7 +85,7 @@ def load_picture(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ..
 
 
 def _kind_of(content: bytes) -> str:
-    """Return, for a file that Pillow has not recognised, a sentence on what it is, or that Pillow cannot read it."""
+    """Return the error message for a file that Pillow has not recognised. If the kind of file is known, it is named."""
     found = (what for pattern, what in _OTHER_KINDS if re.search(pattern, content[:200], re.DOTALL))
     return next(found, "Pillow cannot read this kind of file")
 
@@ -170,10 +170,11 @@ def file_content(source: PictureFile) -> bytes:
 
 
 def refuse_damaged_jpeg(source: PictureFile) -> None:
-    """Raise ``OSError`` for a JPEG that never ends, and for one of which a part is zeros, as after a failed copy.
+    """Raise ``OSError`` if the end of a JPEG is missing, or if a part of it is zeros, as after a failed copy.
 
-    Pillow decodes the zeros as grey. In a progressive JPEG, zeros between other pixels are not noticed. Nor is a part
-    of another JPEG, because libjpeg's warnings do not reach Pillow.
+    Pillow raises no error for the zeros, but decodes them as grey. This function does not notice zeros between the
+    pixels of a progressive JPEG. It does not notice either if a part of the file comes from another JPEG: libjpeg warns
+    of such parts, but its warnings do not reach Pillow.
     """
     content = file_content(source)
     at, segments = 2, list[tuple[int, bytes]]()

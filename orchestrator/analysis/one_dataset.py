@@ -61,12 +61,12 @@ class VarianceParts:
 
     @property
     def seed_part(self) -> float:
-        """What the terms ``seed_s`` and ``rest_si`` add to :attr:`variance`, multiplied by ``seeds * images``."""
+        """The part of ``variance * seeds * images`` that comes from the terms ``seed_s`` and ``rest_si``."""
         return max(self.seed_square, self.rest_square)
 
     @property
     def image_part(self) -> float:
-        """What the term ``image_i`` adds to :attr:`variance`, multiplied by ``seeds * images``."""
+        """The part of ``variance * seeds * images`` that comes from the term ``image_i``."""
         return max(self.image_square - self.rest_square, 0.0)
 
     @property

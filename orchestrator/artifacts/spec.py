@@ -127,7 +127,10 @@ class ArtifactSpec(ABC):
         """Write the artifact's files into ``builder.folder``, and facts about the artifact into ``builder.meta``."""
 
     def load(self, artifact: Artifact, device: str) -> Any:
-        """Return the loaded artifact, possibly on ``device``; by default ``artifact`` itself."""
+        """Return the artifact in the form that its readers use, such as a tensor; by default, ``artifact`` itself.
+
+        Some kinds put their tensors on ``device``.
+        """
         return artifact
 
 

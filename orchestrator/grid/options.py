@@ -20,7 +20,7 @@ from orchestrator.tracks import TRACKS, stored_track
 from orchestrator.util.errors import UserError, shorten, unknown_name
 
 OPTION = Location("--set")
-"""The location of overrides, for messages. The location of a single override is ``OPTION / key``."""
+"""The location that error messages name for ``--set`` options. ``OPTION / key`` is the location of one key."""
 
 _GROUPS = ("protocol", "fine_tuning")
 

@@ -67,7 +67,10 @@ class GridRuns:
         return label
 
     def track_in_background(self, console: Console) -> BackgroundTracker:
-        """Return a queue of finished cells whose runs a thread writes. The console shows the errors of MLflow."""
+        """Start a thread that writes the runs of finished cells, and return the queue that takes the cells.
+
+        ``console`` shows when runs cannot be written to MLflow, and when they can be written again.
+        """
 
         def say(line: str) -> None:
             print_line(f"MLflow: {line}", console, "yellow")

@@ -55,7 +55,7 @@ class Measured:
     def rows(self, position: Position) -> Mapping[int, Row]:
         """Return the rows at one position, by seed.
 
-        The result of a method that draws nothing at random is kept at k = 0, and returned for every k.
+        A method that draws nothing at random has a result for k = 0 only. This result is returned for every k.
         """
         if (position.track, position.method) in self.fixed:
             position = replace(position, shots=0)
