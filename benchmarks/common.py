@@ -1,4 +1,4 @@
-"""What the scripts share: the options of a command line, times, ratios and tables. Not a command."""
+"""Command-line options, times, ratios and tables for the benchmarks. This module is not a command."""
 
 import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
@@ -22,9 +22,9 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def median_ratio(times: Iterable[float], of_rival: Iterable[float]) -> float:
-    """Return the median of the ratios of single rounds.
+    """Return the median over the rounds of the ratio of two times of the same round.
 
-    The steps of one round share whatever else the machine was doing.
+    Other work of the machine slows both times of a round alike, so their ratio changes little.
     """
     return median(own / rival for own, rival in zip(times, of_rival, strict=True))
 

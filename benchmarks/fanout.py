@@ -1,9 +1,9 @@
-"""Cells of a method that does nothing, and three ways to run them. Not a command; ``scale.py`` measures the ways.
+"""Run cells of a method that does nothing, in three ways that ``scale.py`` measures. This module is not a command.
 
 Each way writes one real result file per cell through the store (atomic, synced to disk):
     on_tune   run_cells, as a session runs cells
     grid      Tune as its documentation shows it, reuse_actors on: tune.grid_search over a list of dicts
-    pool      ray.util.ActorPool, two actors, without trials, retries or resume; about the minimum for Ray
+    pool      ray.util.ActorPool, two actors, without trials, retries or resume: about the least time that Ray needs
 """
 
 import logging
@@ -81,7 +81,10 @@ def on_tune(
     request: Callable[[Cell], Resources] = lambda cell: Resources(),
     later: Sequence[Cell] = (),
 ) -> Run:
-    """Run cells with ``run_cells`` until ``on_event`` raises ``KeyboardInterrupt``; ``RuntimeError`` if one fails."""
+    """Run cells with ``run_cells`` until they are done, or until ``on_event`` raises ``KeyboardInterrupt``.
+
+    Raises ``RuntimeError`` if a cell fails.
+    """
     from orchestrator.execution.tune.driver import run_cells
 
     run, begun = Run(), time.perf_counter()

@@ -1,10 +1,10 @@
-"""How many images a second ``predict`` labels with the shapes of ViT-B/32, against what the tower alone could label.
+"""Compare the images per second that ``predict`` labels, in the shapes of ViT-B/32, with those of the tower alone.
 
     python benchmarks/labels.py                      # 256 photographs of 1600 x 1200, two threads
     python benchmarks/labels.py --width 4000 --images 100
 
-The limit is the tower and the head on pixels that are ready. The weights are random and the photographs are drawn,
-which does not change the time.
+The pixels for the tower alone are in memory before the measurement, and its time includes the head. The weights are
+random and the photographs are drawn, which does not change the time.
 """
 
 import tempfile
@@ -26,7 +26,7 @@ CLASSES = 4
 
 
 def photographs(folder: Path, count: int, width: int) -> list[str]:
-    """Write drawn photographs, enlarged and with the noise of a camera; return their paths."""
+    """Write drawn photographs that are enlarged and have the noise of a camera. Return their paths."""
     noise = numpy_generator("labels").normal(0, 6, (width * 3 // 4, width, 1))
     paths = [str(folder / f"{number:04}.jpg") for number in range(count)]
     for number, path in enumerate(paths):
@@ -50,7 +50,7 @@ def main() -> None:
         for round_ in range(arguments.rounds + 1):
             own = seconds(lambda: list(label_images(model, paths)))
             least = seconds(lambda: list(map(model.logits, pixels.split(BATCH))))
-            if round_:  # the first one allocates memory
+            if round_:  # the first round is not counted, because it allocates memory
                 whole.append(own)
                 limit.append(least)
     rate, share = len(paths) / median(whole), 100 * median_ratio(limit, whole)

@@ -1,10 +1,10 @@
-"""One training step of every method, against the least that it could cost and against the way it is usually written.
+"""Compare a training step of every method with the least that it could cost, and with the usual way to write it.
 
     python benchmarks/methods.py                       # both shapes, few blocks on a CPU, all on a GPU
     python benchmarks/methods.py --shape B/32 --rounds 9
 
-A method, its rivals and the limit are measured together, each in a process of its own, so that each has a memory of its
-own. The processes take turns, step by step.
+A method, its rivals and the limit are measured together. Each has its own process, so that its memory can be measured.
+The processes take turns, step by step.
 
     limit            the frozen network's forward and input gradient: no method that trains inside the tower can do less
     bolt             coefficients on 16 sources' bases; `bolt, dense` rebuilds W0 + (U * s) V^T under autograd
@@ -14,12 +14,12 @@ own. The processes take turns, step by step.
     clipfit, maple, promptsrc: with the text tower, which takes a prompt of each of 100 classes in every step
     kgcoop           the text tower alone; the features of the images are given
 
-Other methods take the same step as one of these: tent, and 2SFS in its first stage, as layer_norm; adamerging as atlas
-with one composed tower; meta_init as full_finetune; coop and, for each image, tpt as kgcoop. prolip trains on stored
-features.
+Other methods take the same step as one of these. tent and the first stage of 2SFS take the step of layer_norm,
+adamerging that of atlas with one composed tower, and meta_init that of full_finetune. coop takes the step of kgcoop,
+and tpt takes it for each image. prolip trains on stored features.
 
-Memory is the highest resident (on a GPU: allocated) memory over all steps, beyond what was there once the frozen tower
-and, for atlas, the task vectors were loaded.
+Memory is the highest resident (on a GPU: allocated) memory over all steps, minus the memory before the first step. At
+that moment the frozen tower and, for atlas, the task vectors are loaded.
 """
 
 from __future__ import annotations

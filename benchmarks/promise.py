@@ -1,18 +1,18 @@
-"""What ``adapt`` promises about drawn pictures, against the truth: the accuracy, and the labels that may be wrong.
+"""Compare what ``adapt`` says about drawn pictures with the truth: the accuracy, and the labels that may be wrong.
 
     python benchmarks/promise.py                # 15 minutes on two cores
     python benchmarks/promise.py --targets 4
 
-Each of 16 tasks gives a few pictures per class to learn from; the accuracy on all its other pictures is the truth,
-known to about 1.5 points. The promise holds if its 95 % interval contains the truth. With "copies", two of five
-pictures occur up to four times: with the same pixels, or compressed, scaled, brightened and cropped.
+In each of 16 tasks, ``adapt`` learns from a few pictures per class. The accuracy on all other pictures of the task is
+the truth, known to about 1.5 points. The promise holds if its 95 % interval contains the truth. With "copies", two of
+five pictures occur up to four times: with the same pixels, or compressed, scaled, brightened and cropped.
 
-With "wrong labels", every twentieth label is another class. Recall counts, among as many suspects as there are wrong
-labels, how many of the wrong labels are found.
+With "wrong labels", every twentieth label is another class. If there are n wrong labels, recall is the share of them
+that is among the first n suspects.
 
 "labels at 80 %" and "at 95 %" say what ``predict --accuracy`` does with the other pictures. The command's promise holds
-if the accuracy of the labelled pictures lies in the interval that it prints. ``--images`` is how many to learn from,
-and ``--draw 2`` takes others.
+if the accuracy of the labelled pictures lies in the interval that it prints. ``--images`` is the least number of
+pictures to learn from, and ``--draw 2`` draws other pictures.
 """
 
 import io
@@ -46,7 +46,7 @@ ACCURACIES = (80, 95)
 
 
 class Promise(NamedTuple):
-    """A promised interval of an accuracy, the true one, and the share of the images that it is about, in per cent."""
+    """A promised interval of an accuracy, the true accuracy, and the share of the images that are labelled, in %."""
 
     low: float
     high: float
@@ -67,7 +67,7 @@ class Run(NamedTuple):
     suspects: list[str]
 
     def hits(self, most: int | None = None) -> int:
-        """Return how many of the first ``most`` suspects are wrong, by default of as many as there are wrong labels."""
+        """Return how many of the first ``most`` suspects have a wrong label. By default, ``most`` is ``len(wrong)``."""
         return len(self.wrong & set(self.suspects[: most or len(self.wrong)]))
 
 
@@ -147,7 +147,7 @@ def _line(of: Run) -> str:
     for name, found in of.promises.items():
         parts.append(f"{name}: {found.share:.0f} %, {found.low:.1f} to {found.high:.1f}, true {found.true:.1f}")
     if of.wrong:
-        parts.append(f"{of.hits()} of {len(of.wrong)} wrong labels in as many, {len(of.suspects)} listed")
+        parts.append(f"{of.hits()} wrong labels in the first {len(of.wrong)} of {len(of.suspects)} suspects")
     return "; ".join(parts)
 
 

@@ -1,12 +1,12 @@
-"""How often a race keeps the truly best method although it looks at the scores after every dataset, and what it saves.
+"""Measure how often a race keeps the truly best method, although it looks after every dataset, and what it saves.
 
     python benchmarks/race_promise.py --methods 9 --draws 800      # the numbers in docs/race.md
     python benchmarks/race_promise.py --methods 33 --draws 160
 
-Made-up scores with a known truth, as in ``coverage.py``: the difference of two methods has a deviation of 2 points.
-"covers": a truly best method is still in at the end, in the mean over all of them, with the standard error. "left": the
-mean number of methods that are. "cost": the mean share of the grid's cells that are measured. "whole": the verdict on
-all cells, without a race.
+The scores are made up, so the truth is known, as in ``coverage.py``. The difference of two methods has a deviation of 2
+points. "covers" is how often a truly best method is left at the end: the mean over all truly best methods, with its
+standard error. "left" is the mean number of methods that are left. "cost" is the mean share of the grid's cells that
+are measured. "whole" is the verdict on all cells, without a race.
 
 Shape legend: R draws, M methods, N datasets.
 """
@@ -37,7 +37,7 @@ FLIPS = 10
 
 
 def _graded(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
-    """Each method is a point worse than the one before; single datasets differ by twice ``DEVIATION``."""
+    """Draw scores in which each method is a point worse than the one before, with twice the usual deviation."""
     return 2 * DEVIATION * rng.normal(size=shape) - np.arange(shape[1])[:, None]
 
 
@@ -47,7 +47,7 @@ SAVING: Mapping[str, Scenario] = {
 }
 
 Outcome = tuple[bool, int, float]
-"""Whether method 0 is left, how many are, and the share of the cells that were measured."""
+"""Whether method 0 is left, how many methods are left, and the share of the cells that were measured."""
 
 
 def cells(raced: Race) -> int:
@@ -93,13 +93,13 @@ def fewer_flips() -> None:
 
 
 def main() -> None:
-    options = command(__doc__, methods=9, draws=240).parse_args()  # half of the draws for 16 datasets, a quarter for 32
+    options = command(__doc__, methods=9, draws=240).parse_args()  # with 8 datasets; half with 16, a quarter with 32
     sizes = {datasets: options.draws * 8 // datasets for datasets in (8, 16, 32)}
     head = [f"n = {datasets}, {draws} draws" for datasets, draws in sizes.items()]
     with ProcessPoolExecutor(initializer=fewer_flips) as pool:
 
         def outcomes(scenario: Scenario, way: Callable[[Floats], Outcome]) -> list[Floats]:
-            """Return an outcome of each draw, for each number of datasets."""
+            """Return, for each number of datasets, the outcomes of its draws."""
             drawn = (draws_of(scenario, draws, options.methods, n, seed=0) for n, draws in sizes.items())
             return [np.array(list(pool.map(way, scores, chunksize=5)), dtype=float) for scores in drawn]
 

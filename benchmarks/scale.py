@@ -186,7 +186,7 @@ COLUMNS = ("plan_s", "fanout_ms", "held", "grid_ms", "pool_ms", "replan_s", "sta
 def main() -> None:
     parser = command(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 50_000])
-    parser.add_argument("--folder", type=Path, help="measure the first size in this process, with this folder")
+    parser.add_argument("--folder", type=Path, help="measure the first size in this process, and write here")
     options = parser.parse_args()
     if options.folder:
         print(json.dumps(session(options.sizes[0], options.folder)))

@@ -58,7 +58,7 @@ DATASETS = 16
 MEDIAN, SPREAD, SHORTEST, LONGEST = 18.0, 0.7, 5.0, 60.0
 
 Places = Sequence[Sequence[Sequence[int]]]
-"""The numbers of the cells of each block, for each place."""
+"""For each place, for each of its blocks: the numbers of the cells."""
 Share = Callable[[int], float]
 """``the number of a cell -> the share of a GPU that it takes``."""
 
@@ -104,7 +104,7 @@ def sleep(cell: Cell, settings: RunSettings) -> CellEvent:
 
 @dataclass(frozen=True)
 class Measured:
-    """Utilisation; seconds from the first start to the last end; number of processes."""
+    """The utilisation, the seconds from the first start to the last end, and the number of processes."""
 
     utilisation: float
     seconds: float
@@ -126,7 +126,7 @@ def measure(slept: Sequence[RecordedCell], count: int, share: Share, whole: bool
 
 
 class Queue:
-    """The blocks that are to come. When all cells of a block have ended, its place goes on with the next one."""
+    """The blocks that have not started. When all cells of a block have ended, the next block of its place starts."""
 
     def __init__(self, places: Places) -> None:
         self.coming = [deque(place) for place in places]
@@ -195,7 +195,7 @@ def ideal(places: Places, share: Share, scale: float) -> list[RecordedCell]:
 
 
 def race_blocks(places: int, methods: int) -> Places:
-    """Return the cells of a race: in each block all methods that are left, on one dataset."""
+    """Return the cells of a race. Each block has a cell for every method that is left, on one dataset."""
     scores = draws_of(SAVING["a lead of 3 points"], places, methods, DATASETS, seed=1)
     counted = itertools.count()
     return [

@@ -41,10 +41,10 @@ class UnknownActivation(ValueError):
 
 
 def model_name(architecture: str) -> str:
-    """Return the name by which open_clip builds a model, after its configuration was read from the model's own file.
+    """Let open_clip read a model's configuration from its file; return the name by which open_clip builds the model.
 
-    open_clip keeps one configuration for each name, the last one that was read. So a user's ``ViT-B-32.json`` would
-    also change open_clip's own model of that name.
+    open_clip keeps one configuration for each name, the last one that it read. A user's ``ViT-B-32.json`` may have
+    replaced the configuration of open_clip's own model. So the file of such a model is read again too.
 
     ``architecture``: a model's name, or the path of a configuration (``.json``). Raises ``ValueError`` if open_clip
     ignores the file, because one of its parts is missing, or if its tokenizer draws tokens at random.
@@ -58,7 +58,7 @@ def model_name(architecture: str) -> str:
         raise ValueError(f"{file} is no model configuration of open_clip: it has no {', '.join(sorted(missing))}")
     if mask := re.search("'reduction_mask': '(simple|random|shuffle)'", str(config.get("text_cfg"))):
         what = f"{file} states reduction_mask: {mask[1]}, which draws the tokens of a long text at random in every run"
-        raise ValueError(f"{what}; it is for training: leave it out, and long texts are cut off at their ends")
+        raise ValueError(f"{what}. It is for training. If you leave it out, the end of a long text is cut off instead")
     open_clip.add_model_config(file)
     return architecture if file == own else file.stem
 

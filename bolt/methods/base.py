@@ -47,11 +47,12 @@ class Idle:
     Attributes:
         settings: names of the settings.
         unless: another setting, a switch of the protocol or ``track`` -> the value, or the range of values, with which
-            ``settings`` have an effect. One of the entries is enough. Without any, they have an effect on no track.
-        agrees: ``agrees(values)`` -> whether the idle settings say the same as the one that makes them idle. They may
-            then be stated. ``values`` are those of all settings and switches.
-        noted: whether a grid notes the settings instead of refusing them. This is so for settings that a switch
-            overrides, because a whole grid can be measured under another protocol.
+            ``settings`` have an effect. One entry that holds is enough. Without entries, the settings never have an
+            effect.
+        agrees: ``agrees(values)`` -> whether the idle settings say the same as the setting that makes them idle. Such
+            settings are not refused. ``values`` are those of all settings and switches.
+        noted: whether a grid prints a note about the settings instead of refusing them. It does so for settings that a
+            switch overrides, because a refusal would keep the grid from being measured under another protocol.
     """
 
     settings: Sequence[str]
@@ -221,9 +222,9 @@ class Method:
         return settings
 
     def check_effects(self, settings: Any, track: str, protocol: Protocol | None = None) -> None:
-        """Raise ``ValueError`` for a changed setting, also one of a candidate, that has no effect beside the others.
+        """Raise ``ValueError`` if a changed setting, also of a candidate, has no effect because of another setting.
 
-        Without a ``protocol``, the caller can state neither a protocol nor a track, and the message names neither.
+        Without a ``protocol``, the caller can state neither a protocol nor a track, so the message names neither.
         Settings of a finished result are not checked in this way.
         """
         for candidate in getattr(settings, "parsed", ()):
@@ -234,13 +235,13 @@ class Method:
                 raise ValueError(f"{self.name}.{name} has no effect {_remedy(name, idle, beside, shown)}")
 
     def overridden(self, settings: Any, track: str, protocol: Protocol) -> Iterator[str]:
-        """Yield a sentence for each switch of the protocol that overrides changed settings, also of a candidate."""
+        """Yield a note for each switch of the protocol that overrides changed settings, also those of a candidate."""
         for candidate in getattr(settings, "parsed", ()):
             yield from candidate.method.overridden(candidate.settings, "fewshot", protocol)
         for idle, names, beside in self._idle_settings(settings, track, protocol):
             for switch in idle.unless if idle.noted else ():
                 which = ", ".join(f"{self.name}.{name}" for name in names)
-                yield f"note: under {switch}: {beside[switch]} these make cells of equal numbers: {which}"
+                yield f"note: {switch}: {beside[switch]} overrides {which}: the cells are new, their numbers are not"
 
     def _idle_settings(
         self, settings: Any, track: str, protocol: Protocol
@@ -304,7 +305,7 @@ def _allows(wanted: Any, value: Any) -> bool:
 
 
 def _remedy(name: str, idle: Idle, beside: Mapping[str, Any], shown: Sequence[str]) -> str:
-    """Return the rest of a message on an idle setting: which other setting makes it idle, and what to do.
+    """Return the end of a message about an idle setting: which other setting makes it idle, and what to do.
 
     ``shown``: the other settings and switches that the caller can state.
     """

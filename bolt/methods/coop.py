@@ -74,7 +74,7 @@ IDLE_IN_CONTEXT = (
         agrees=lambda values: bool(values["context_tokens"] == len(values["initial_words"].split())),
     ),
 )
-"""Initial words make ``context_tokens`` idle. It may state their number, as the official configurations do."""
+"""Initial words make ``context_tokens`` idle. The setting may state their number, as official configurations do."""
 
 
 def epochs_of(settings: CoOpSettings, shots: int) -> int:

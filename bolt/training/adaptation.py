@@ -1,8 +1,8 @@
 """Trains some parameters of an image tower on a task: on the labelled support or, at test time, on the test images.
 
-With a :class:`Trainable`, a method says which tensors are trained, how images are encoded
-during the training and, if the method has its own loss, what the loss is. This module chooses the images, their order
-and their views, which are the same for all methods.
+With a :class:`Trainable`, a method says which tensors are trained, how images are encoded during the training and, if
+the method has its own loss, what the loss is. This module chooses the images, their order and their views, which are
+the same for all methods.
 
 Shape legend: N support images, B batch, C classes, D joint embedding width, S image side.
 """

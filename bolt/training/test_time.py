@@ -1,10 +1,10 @@
 """Adapts to unlabelled test images with UFM: pseudo-labels, batches of two streams, weak and strong views.
 
 Before training, every test image is classified. For each class, the images with the highest probabilities of this class
-are *trusted*: their predictions become labels. One half of every batch are trusted images, which repeat endlessly. The
-other half are the remaining images, each at most once per epoch. :func:`ufm_loss` compares the
+are *trusted*: their predictions become labels. One half of every batch consists of trusted images, which repeat
+endlessly. The other half consists of the remaining images, each at most once per epoch. :func:`ufm_loss` compares the
 strong view of a trusted image with its label, and the strong view of any other image with its weak view. This is the
-test-time training of aTLAS (Zhang et al., 2024); the halves of a batch are as in the BOLT authors' code.
+test-time training of aTLAS (Zhang et al., 2024). The halves of a batch are those of the BOLT authors' code.
 
 Two errors of the original scripts are not repeated here. The aTLAS script trusts every image because of an indexing
 error. With fewer than ten images per class, the number of trusted images per class is 0. Both scripts then trust every
@@ -142,9 +142,9 @@ def unlabelled_losses(task: Task, encode: Map, classify: Map, batch_size: int, s
 
     Args:
         encode, classify: the tower in training, and its classifier.
-        batch_size: trusted and other images of a batch together.
+        batch_size: number of trusted and other images of a batch together.
         start: the tower that classifies the images before training. Its predictions decide which images are trusted,
-            and are the labels of these. By default the frozen tower, whose features are cached.
+            and become the labels of those images. By default it is the frozen tower, whose features are cached.
 
     Raises:
         bolt.training.loop.Diverged: if the starting tower gives NaN or infinite logits.

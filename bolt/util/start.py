@@ -16,7 +16,7 @@ def prepare_process() -> None:
 
     In a working folder that was deleted, print an error and exit: libraries cannot start there.
     """
-    # A stream that was closed (`>&-`) is None, and its number would go to the first file that is opened.
+    # A stream that the shell closed (`>&-`) is None. The next file to be opened would get the number of the stream.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))

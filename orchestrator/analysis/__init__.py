@@ -13,7 +13,7 @@ from typing import Literal
 SMALLEST_DIFFERENCE = 1.0
 """The smallest difference that matters, in points of the metric. Methods that differ by less are level."""
 CONFIDENCE = 0.95
-"""The level of the intervals."""
+"""The confidence level of the intervals."""
 POWER = 0.8
 """The probability with which a pair of methods is to be settled. The number of further datasets or seeds is
 estimated for this probability."""

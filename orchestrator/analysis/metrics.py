@@ -141,8 +141,8 @@ class Metric:
     def group_mean(self, track: Track) -> GroupMean | None:
         """Return the mean over the class groups of a track; ``None`` on a track without groups.
 
-        It is the track's own for a metric of which higher values are better. Of errors it is the arithmetic mean: a
-        harmonic mean would hide a large error behind a small one.
+        For a metric that is an error, this is the arithmetic mean, because a harmonic mean would hide a large error
+        behind a small one. For other metrics, it is the mean that the track states.
         """
         return ARITHMETIC_MEAN if track.group_mean and self.lower_is_better else track.group_mean
 

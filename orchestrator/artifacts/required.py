@@ -204,8 +204,8 @@ def required_artifacts(
     summed: set[tuple[BackboneRef, str]] = set()
     wanted, seen = list(cells), set[Hashable]()
     for cell in wanted:
-        # Equal for cells that read the same artifacts. Shared objects, such as the tuple of sources, count by their
-        # ``id``, because hashing a cell's sources takes longer than finding its artifacts.
+        # Cells with equal keys read the same artifacts. Objects that cells share, such as the tuple of sources, are
+        # compared by ``id``, because hashing a cell's sources takes longer than finding its artifacts.
         shared = map(id, (cell.protocol, cell.backbone, cell.dataset, cell.evaluate_on, cell.sources, cell.method))
         key = cell.track, cell.domain, _stored_shots(cell), _feature_shots(cell), cell.seed, *shared
         if key in seen:

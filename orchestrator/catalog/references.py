@@ -43,7 +43,7 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
         "prompts": entry.prompts,
         "mirrorable": entry.mirrorable,
     }
-    added_later = ("renamed", "exif_rotation", "bands", "range")  # left out where they have no effect
+    added_later = ("renamed", "exif_rotation", "bands", "range")  # an empty field has no effect and is left out
     content |= {name: value for name in added_later if (value := getattr(entry, name))}
     if entry.route.kind == "toy":
         from orchestrator.drawn_world.tasks import WORLD_VERSION

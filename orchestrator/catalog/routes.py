@@ -212,6 +212,6 @@ AnyRoute: TypeAlias = (
     ToyRoute | SklearnRoute | FolderRoute | ManifestRoute | TorchvisionRoute | HuggingFaceRoute | ArchiveRoute
     | ManualRoute | DasslRoute
 )  # fmt: skip
-# A missing kind becomes an empty text: pydantic's error for an unknown kind lists the known ones.
+# A missing kind becomes an empty text, because pydantic's error for an unknown kind lists the known kinds.
 _WITH_KIND = BeforeValidator(lambda value: {"kind": "", **value} if isinstance(value, Mapping) else value)
 Route = Annotated[AnyRoute, Field(discriminator="kind"), _WITH_KIND]

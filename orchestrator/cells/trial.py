@@ -51,7 +51,7 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellEvent:
             if problem:
                 line = store_error(error) if problem == "store" else line
                 return ended("failed", line, problem=problem, traceback=trace, recorded=False)
-            # Another cell may have discarded the damaged directions that this cell does not find.
+            # If a file is missing, another cell may have discarded the damaged directions that this cell reads.
             retryable = _discard_damaged_inputs(cell, settings) or isinstance(error, FileNotFoundError)
             retry_store(store.files.is_local, lambda: record_failure(store, cell.id, line, trace, retryable=retryable))
             return ended("failed", line)

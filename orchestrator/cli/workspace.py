@@ -84,16 +84,16 @@ def open_workspace(
 
 
 def results_overrides(grid: str, settings: RunSettings, given: list[str] | None) -> list[str]:
-    """Return the given values of ``--set``. Without any, print a note and return the values of the last run.
+    """Return the values of ``--set`` for a command that reads results: the given values, or those of the last run.
 
-    Print a note too if another grid file of the same name ran last.
+    Print a note if values of the last run are used, and another note if a different grid file of that name ran last.
     """
     from orchestrator.progress.status_file import namesake, read_status, set_values
     from orchestrator.store import Store
 
     files = Store(settings.store_url).files
     if other := namesake(read_status(files, Path(grid).stem), grid):
-        typer.echo(printable(f"note: the last run of that name in {settings.store_url} was of {other}"), err=True)
+        typer.echo(printable(f"note: the last run under that name in {settings.store_url} was of {other}"), err=True)
     values = set_values(files, grid, given)
     if values and given is None:
         same = shlex.join(word for value in values for word in ("--set", value))

@@ -173,7 +173,7 @@ def add_layout(
     fields["image_side"] = found.image_side
     if found.rotated:
         fields["exif_rotation"] = True
-    if not old:  # before the entry: a command that is killed leaves no entry without a record
+    if not old:  # written before the entry, so that a killed command leaves no entry without it
         record_checksums(entry, layout.data_root)
     title = "Own images" if options.domain == OWN_DOMAIN else _title(options.domain)
     with changing(catalog_file):

@@ -96,11 +96,11 @@ def expand_block(
 
 
 def _unread_switches(protocol: Protocol, methods: Iterable[ResolvedMethod]) -> Iterator[str]:
-    """Yield a sentence for each changed switch that is about one method which the block does not have."""
+    """Yield a note for each changed switch that is about a single method, if the block does not have the method."""
     changed = [text.partition("=")[0] for text in protocol.name.partition("+")[2].split(",")]
     candidates = (each.method.name for one in methods for each in getattr(one.settings, "parsed", ()))
     for switch in sorted(METHODS.keys() & {*changed} - {one.method.name for one in methods} - {*candidates}):
-        yield f"note: the switch {switch} makes cells of equal numbers in a block without {switch}"
+        yield f"note: the switch {switch} makes new cells with the same numbers in a block without the method {switch}"
 
 
 def _find_targets(block: Block, catalog: Catalog, at: FieldLocations) -> list[DatasetEntry]:

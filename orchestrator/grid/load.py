@@ -44,7 +44,7 @@ class Grid:
             need no source models come first, whatever they cost.
         metric: the metric by which methods are compared; ``None`` for the metric of each track.
         race: whether measuring stops for a method that can no longer be the best.
-        notes: sentences about settings and switches that make other cells, but change no number.
+        notes: sentences about settings and switches that change the identities of cells, but no numbers.
     """
 
     name: str

@@ -51,7 +51,7 @@ class Overrides:
         fine_tuning: field of the source models' recipe -> value.
         methods: method -> setting -> value.
         used: the fields that were applied to a block so far.
-        notes: sentences about settings and switches that change no number.
+        notes: sentences about settings and switches that change the identities of cells, but no numbers.
         idle: method -> why its settings have no effect in the entries so far; empty if they have one in some entry.
     """
 

@@ -77,10 +77,11 @@ def resolve_method(
 ) -> ResolvedMethod:
     """Return the method that an entry of ``methods`` names, with the overrides applied to its settings.
 
-    Raises ``UserError`` for an unknown method or setting, for an invalid value of a setting, for a setting of the file
-    that has no effect beside the others, and for a method that cannot be measured on the track. If the entry has
-    overrides, settings without an effect are noted in ``overrides.idle``. Settings that a switch overrides are noted in
-    ``overrides.notes``.
+    Settings that a switch overrides are noted in ``overrides.notes``. If the entry has overrides, a setting without an
+    effect is noted in ``overrides.idle``.
+
+    Raises ``UserError`` for an unknown method or setting, for an invalid value of a setting, and for a method that
+    cannot be measured on the track. If the entry has no overrides, it is also raised for a setting without an effect.
     """
     if choice.name not in METHODS:
         raise location.unknown_name("method", choice.name, METHODS)

@@ -137,18 +137,18 @@ def save_checked(
     with_basis: bool = False,
     hint: str = "",
 ) -> float:
-    """Save a model with its model card, and read it back. The folder appears only when it is complete and compared.
+    """Save a model with its model card, read it back, and compare the logits. The folder gets its name only after that.
 
     Returns the largest difference between the logits of the model in memory and those of the model read back, for
     ``pixels``, uint8 (B, 3, S, S). Checksums guarantee equal weights, but the last bit of a product can depend on the
     memory's alignment.
 
-    Raises ``UserError``, with ``hint``, if the folder cannot be written; also if the logits differ by more than
-    ``LOGIT_TOLERANCE``.
+    Raises ``UserError`` with ``hint`` if the folder cannot be written. Raises ``UserError`` with a hint of its own if
+    the difference is more than ``LOGIT_TOLERANCE`` times the largest logit.
     """
     staged = folder.with_name(f".{folder.name}.checking")
     with writing(f"the model {folder}", "-o", hint):
-        shutil.rmtree(staged, ignore_errors=True)  # of a command that was killed
+        shutil.rmtree(staged, ignore_errors=True)  # left by a killed command
         model.save(staged, form, with_basis=with_basis)
         write_card(card, inputs.loaded.catalog, staged, form, model.tower.prompts is not None)
     ours, theirs = model.logits(pixels), load_model(staged, inputs.backbone, inputs.sources).logits(pixels)

@@ -122,7 +122,7 @@ class Plan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Lines about settings and switches without an effect, and about split files that are not the published."""
+        """Lines about settings and switches without an effect, and about split files other than the published ones."""
         return *self.grid.notes, *own_splits(self.grid.datasets.values(), self.data_root)
 
     @cached_property

@@ -155,9 +155,9 @@ def _grid_file(grid: str | os.PathLike[str]) -> Path:
 
 
 def namesake(status: Status | None, grid: str | os.PathLike[str]) -> str:
-    """Return the path of the file whose run wrote the status, if that file is another grid than ``grid``.
+    """Return the path of the grid file whose run wrote the status, if its content differs from that of ``grid``.
 
-    Return ``""`` for an equal file, so that copies of a grid are one grid, and if the file is gone.
+    Otherwise return ``""``. So copies of a grid file are one grid. Return ``""`` also if the file is gone.
     """
     with contextlib.suppress(OSError):
         if status is not None and not filecmp.cmp(status.file, _grid_file(grid), shallow=False):
@@ -166,7 +166,7 @@ def namesake(status: Status | None, grid: str | os.PathLike[str]) -> str:
 
 
 def last_run(files: Files, grid: str | os.PathLike[str]) -> Status | None:
-    """Return the status of a grid's last run; ``None`` without a run, and if another file of its name ran later.
+    """Return the status of a grid's last run; ``None`` without a run, or if a different file of its name ran later.
 
     ``grid`` is the grid's name or the path of its file.
     """

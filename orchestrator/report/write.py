@@ -145,7 +145,7 @@ def write_tables(tables: Mapping[str, Table], folder: Path, formats: Mapping[str
 
 @contextmanager
 def _temporary_folder(folder: Path) -> Iterator[Path]:
-    """Yield a new folder inside ``folder``, and remove it at the end. Remove those that killed processes have left.
+    """Yield a new folder inside ``folder``, and remove it at the end. Also remove the folders of killed processes.
 
     Folders younger than ``_STALE_SECONDS`` stay, because a process may still be writing into them.
     """

@@ -74,7 +74,8 @@ class RunStopped(UserError):
 def translate_errors(url: str) -> Iterator[None]:
     """Turn errors of the disk and of the library that reads a remote store into :class:`StoreUnavailable`.
 
-    ``FileNotFoundError`` and ``FileExistsError`` are passed on, except for a missing bucket.
+    The error names the file, or ``url`` if the store is remote or the file is unknown. ``FileNotFoundError`` and
+    ``FileExistsError`` are passed on, except for a missing bucket.
     """
     try:
         yield

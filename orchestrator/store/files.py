@@ -321,7 +321,7 @@ def _open_filesystem(url: str) -> tuple[Any, str]:
     options: dict[str, Any] = {"use_listings_cache": False} if separator else {}
     if scheme in ("s3", "s3a") and not {"config_kwargs", "config"} & set(fsspec.config.conf.get("s3", {})):
         options["config_kwargs"] = {"max_pool_connections": CONNECTIONS}
-    if separator:  # aiohttp prints a traceback about a lost connection beside the error that the request raises
+    if separator:  # after a lost connection, aiohttp prints a traceback although the request raises
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     try:
         if scheme == "file" or not separator:  # fsspec would take `::` in the name for a chain of URLs

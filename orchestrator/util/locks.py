@@ -40,7 +40,7 @@ def file_lock(path: Path, *, wait: bool = False) -> Iterator[int]:
 
 @contextlib.contextmanager
 def changing(path: Path) -> Iterator[None]:
-    """Lock the folder of a file, so that no other command changes the file between the reading and the writing of it.
+    """Lock the folder of a file, so that no other command changes the file while the block reads and rewrites it.
 
     If another process holds the lock, wait for it. On a file system without locks, the block runs unlocked.
     """

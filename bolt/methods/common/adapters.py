@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, DoRA) on the weight matrices of a tower, which matrices get one, and how many blocks.
+"""Low-rank adapters (LoRA, DoRA) for weight matrices, and the choice of the matrices and blocks that get one.
 
 ``peft`` has the layer too, and tests check that both give the same bits. ``peft`` itself is not used here, because
 importing it takes a worker 2.4 seconds and 240 MiB: it imports transformers, torchvision and SciPy.

@@ -84,11 +84,11 @@ def finished(
         caption = f"{caption} {SELECTED_NOTE}"
     svg, png, pdf = io.StringIO(), io.BytesIO(), io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # the SVG has the text itself, which a browser shows
+        warnings.filterwarnings("ignore", "Glyph")  # the SVG keeps the characters, and the browser has fonts for them
         area = _whole_area(figure)
         figure.savefig(svg, format="svg", bbox_inches=area, transparent=True, metadata={"Date": None, "Creator": None})
     if _escape_missing(figure):
-        caption = f"{caption} [U+...] stands for a character that the fonts of the machine lack."
+        caption = f"{caption} [U+...] stands for a character that no font of this machine has."
         area = _whole_area(figure)
     pixels: dict[str, Any] = {"dpi": 160, "facecolor": "white", "pil_kwargs": {"compress_level": 1}}
     figure.savefig(png, format="png", bbox_inches=area, metadata={"Software": None}, **pixels)
@@ -98,9 +98,9 @@ def finished(
 
 
 def _escape_missing(figure: Any) -> bool:
-    """Replace the characters that no font of the figure has by their code points, as ``[U+65E5]``.
+    """Replace each character that no font of the figure has by its code point, such as ``[U+65E5]``.
 
-    They would be boxes, the same for every character. Return whether there are any.
+    Otherwise all of these characters would look the same, a box. Return whether there are any.
     """
     import matplotlib
     from matplotlib.font_manager import FontProperties, findfont, get_font

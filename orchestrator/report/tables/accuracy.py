@@ -219,7 +219,7 @@ def _test_title(group: ComparisonGroup, test: str) -> str:
 def base_to_new_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
     """Make the table of methods x (base, new, their mean, all) at one k. The numbers are means over datasets.
 
-    ``None`` on a track without base classes.
+    Return ``None`` on a track without base classes.
     """
     mean = group.metric.group_mean(group.track)
     if mean is None:

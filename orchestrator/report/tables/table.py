@@ -150,7 +150,7 @@ def difference(value: float | None, digits: int = 2) -> Entry:
 def measured(
     summary: Summary | None, *, missing: str = "", tooltip: str = "", seeds: int = 0, digits: int = 2, **more: Any
 ) -> Entry:
-    """Return the entry of a mean over seeds with its deviation. Without a ``summary``: a dash and the text ``missing``.
+    """Return the entry of a mean over seeds with its deviation. Without a ``summary``, return ``missing`` after a dash.
 
     If the mean is over fewer than ``seeds`` seeds, a remark says over how many. A single seed has no deviation, so
     without the remark its number would look like an exact one. ``more``: further fields of the entry of a mean.
