@@ -127,10 +127,7 @@ class ArtifactSpec(ABC):
         """Write the artifact's files into ``builder.folder``, and facts about the artifact into ``builder.meta``."""
 
     def load(self, artifact: Artifact, device: str) -> Any:
-        """Return the artifact in the form that its readers use, such as a tensor; by default, ``artifact`` itself.
-
-        Some kinds put their tensors on ``device``.
-        """
+        """Return the artifact as its readers use it, such as tensors on ``device``; by default, ``artifact`` itself."""
         return artifact
 
 
