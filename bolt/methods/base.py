@@ -62,10 +62,11 @@ class Idle:
 
 
 _IDLE_IN_TRAINING = (
-    Idle(("warmup_fraction",), {"warmup_steps": None}),
+    Idle(("warmup_fraction",), {"warmup_steps": None}, agrees=lambda values: values["warmup_fraction"] == 0),
     Idle(
         ("warmup_fraction", "warmup_steps"),
         {"schedule": Range("cosine or constant", lambda schedule: schedule != "halving")},
+        agrees=lambda values: not (values["warmup_fraction"] or values["warmup_steps"]),
     ),
 )
 """The settings of every :class:`TrainingRecipe` that other settings make idle."""

@@ -119,6 +119,13 @@ def test_a_length_that_agrees_with_the_words_is_taken() -> None:
         METHODS["coop"].configure_strictly({"initial_words": "a photo of a", "context_tokens": 3}, "fewshot")
 
 
+def test_a_preset_without_a_warm_up_is_taken_with_another_schedule() -> None:
+    """The user cannot leave out the preset's ``warmup_fraction: 0``."""
+    for change in ({"warmup_steps": 100}, {"schedule": "halving"}):
+        settings = METHODS["lora"].configure_strictly({"preset": "clip_lora", **change}, "fewshot")
+        assert settings.warmup_fraction == 0
+
+
 def test_settings_with_an_effect_and_presets_are_taken() -> None:
     probe = METHODS["linear_probe"]
     assert probe.configure_strictly({"learning_rate": 0.01, "search": "fixed"}, "fewshot").learning_rate == 0.01
