@@ -81,11 +81,11 @@ class Row:
     def averaged(self) -> bool:
         """Whether a mean over test splits includes this row.
 
-        On a track with shifted test sets, the mean leaves out the target's own test split. On a track with class
-        groups, it includes only the row with the mean of the groups.
+        On a track with shifted test sets, the mean leaves out the target's own test split. On a track with a mean over
+        class groups, it includes only the row with this mean.
         """
         track = stored_track(self.track)
-        if track.class_groups:
+        if track.group_mean is not None:
             return self.evaluated_on not in (self.dataset, *track.class_groups)
         return self.dataset != self.evaluated_on or track.averages_target
 

@@ -13,6 +13,7 @@ from orchestrator.analysis.rows import Row, row_list
 from orchestrator.analysis.scores import Score
 from orchestrator.analysis.verdict import verdicts_of
 from orchestrator.report import arrange_results
+from orchestrator.tracks import TRACKS
 from orchestrator.tracks.base_to_new import BASE_TO_NEW
 from tests.helpers.small_results import DATASETS, arrange, base_to_new_result, cell, grid, label, result
 
@@ -58,6 +59,14 @@ def test_errors_of_base_and_new_classes_are_averaged_arithmetically() -> None:
     assert METRICS["brier"].averaged_on(BASE_TO_NEW) == "mean of the Brier score on base classes and new classes"
     records = [record for series in verdicts_of(rows) for record in series.records()]
     assert "-0.0" not in json.dumps(records)
+
+
+def test_class_groups_without_a_mean_count_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: a track with groups and no ``group_mean`` had no verdict."""
+    monkeypatch.setitem(TRACKS, "base_to_new", replace(BASE_TO_NEW, group_mean=None))
+    results = [base_to_new_result(cell("bolt", dataset, track="base_to_new"), 80.0, 40.0) for dataset in DATASETS]
+    (answer,) = arrange(results).verdicts
+    assert answer.verdicts[0].comparison.n == 3 * len(DATASETS)
 
 
 def test_a_method_without_a_seed_is_compared_at_every_k() -> None:
