@@ -261,7 +261,7 @@ class SourceSet(Sources):
         wanted, found = set(self._sources), []
         for stored in stored_spectra(self._loaded.store, self._backbone.name, [TOTAL]):
             artifact = self._loaded.artifact(stored)
-            covered = [SourceRef(dataset, digest) for dataset, digest in artifact.meta["sources"]]
+            covered = [SourceRef(dataset, digest) for dataset, digest in artifact.meta.get("sources", ())]
             left_out = [source for source in covered if source not in wanted]
             if wanted <= set(covered) and len(left_out) < len(wanted):
                 found.append((artifact, left_out))

@@ -22,13 +22,13 @@ from orchestrator.artifacts.images import Images, OfTestSplit
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source, SourceModel
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, artifact_cache, build
-from orchestrator.artifacts.spectra import DomainTotal, SourceSet
+from orchestrator.artifacts.spectra import DomainTotal, SourceSet, directions_address
 from orchestrator.cells import evaluation
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure
 from orchestrator.cells.task import make_task
 from orchestrator.cells.trial import classify_error, run_and_record
-from orchestrator.core.cell import Cell, MethodRef
+from orchestrator.core.cell import Cell, MethodRef, SourceRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.planning.plan import in_running_order, make_plan, source_models
 from orchestrator.store import Store
@@ -208,6 +208,16 @@ def test_the_domain_total_gives_the_bits_of_the_direct_sum(world: World, loaded:
     direct._total = None
     for matrix in ("transformer.resblocks.0.attn.in_proj_weight", "proj"):
         assert torch.equal(by_total.mean_task_vector(matrix), direct.mean_task_vector(matrix))
+
+
+def test_the_directions_of_a_dataset_called_total_are_no_total(world: World, loaded: ArtifactCache) -> None:
+    cell, store = world.pick("bolt"), loaded.store
+    whole = SourceSet(loaded, cell.backbone, cell.sources)._total
+    address = directions_address(cell.backbone.name, SourceRef("total", "0" * 8), 16)
+    with store.building(address, {"kind": "SourceDirections"}):
+        pass
+    assert SourceSet(loaded, cell.backbone, cell.sources)._total == whole
+    store.files.remove_folder(address)
 
 
 def test_a_basis_of_pretrained_weights_is_computed_once_for_all_targets(world: World, loaded: ArtifactCache) -> None:
