@@ -75,8 +75,9 @@ class Overrides:
                 raise UserError("not of the form key=value", where=where, hint="for example --set shots=[1,4]")
             if given.setdefault(key, text) != text:
                 raise UserError(f"{key} has two values", where=where, hint=f"give both as a list: --set {key}=[A,B]")
-            if ends := re.fullmatch(r"(\d+) *(?:\.\.+|[-:]) *(\d+)", text.strip()):
-                numbers = ",".join(map(str, range(int(ends[1]), int(ends[2]) + 1)[:20]))
+            if ends := re.fullmatch(r"(\d{1,9}) *(?:\.\.+|[-:]) *(\d{1,9})", text.strip()):
+                first, last = sorted(map(int, ends.groups()))
+                numbers = ",".join(map(str, range(first, last + 1)[:20]))
                 raise UserError("a range is written as a list", where=where, hint=f"--set {key}=[{numbers}]")
             value = parse_yaml(text, where)
             if isinstance(value, str) and "," in value:

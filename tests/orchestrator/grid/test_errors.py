@@ -169,7 +169,7 @@ def test_a_value_of_set_without_effect_names_the_method_once(load: LoadGrid) -> 
         assert str(refused.value).count("linear_probe") == 1
 
 
-@pytest.mark.parametrize("text", ["1..3", "1-3", "1:3", "1...3"])
+@pytest.mark.parametrize("text", ["1..3", "1-3", "1:3", "1...3", "3-1"])
 def test_a_range_of_another_tool_is_answered_with_the_list(load: LoadGrid, text: str) -> None:
     with pytest.raises(UserError, match=r"--set seeds=\[1,2,3\]"):
         load(set_=[f"seeds={text}"])
