@@ -22,7 +22,7 @@ from orchestrator.catalog import Catalog, CheckpointEntry, checkpoint_digest, mi
 from orchestrator.core.cell import SourceRef
 from orchestrator.core.recipes import adopted_source
 from orchestrator.store import Builder
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, explained
 
 FAR = 0.5
 """Largest distance of a checkpoint from the pre-trained tower without a warning to the user.
@@ -94,10 +94,8 @@ class ExaminedCheckpoint:
 def check_digest(entry: CheckpointEntry) -> None:
     """Raise ``UserError`` if an adopted file is missing or has changed since it was adopted."""
     where = f"checkpoints.{entry.backbone}.{entry.dataset}"
-    try:
+    with explained(UnreadableCheckpoint, where=where):
         found = checkpoint_digest(entry.path)
-    except UnreadableCheckpoint as error:
-        raise UserError(str(error), where=where) from None
     if found != entry.sha256:
         what = f"{entry.file} is not the file that was adopted: its sha256 is {found}, the catalog says {entry.sha256}"
         hint = "put the right file back, or adopt this one: python -m orchestrator sources adopt"

@@ -17,7 +17,7 @@ from orchestrator.artifacts.images import OfTestSplit
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactCache
 from orchestrator.catalog import Catalog, prompt_templates
 from orchestrator.store import Artifact, Builder, CorruptArtifact, Store
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import explained
 from orchestrator.util.units import listed, pluralize
 
 if TYPE_CHECKING:
@@ -55,10 +55,8 @@ class Head(OfTestSplit):
 
         names = self.images.class_names(cache)
         prompts = prompt_templates(cache.dataset_entry(self.dataset))
-        try:
+        with explained(ValueError, where=f"dataset {self.dataset.name}, field prompts"):
             head_CD = cache.backbone(self.backbone).zero_shot_head(names, prompts)
-        except ValueError as error:
-            raise UserError(str(error), where=f"dataset {self.dataset.name}, field prompts") from None
         save_tensors({"head": head_CD}, builder.folder / FILE)
         shared = _equal_names(names, head_CD.numpy(force=True))
         builder.meta.update(class_names=list(names), prompts=prompts, equal_classes=shared)

@@ -23,7 +23,7 @@ from orchestrator.catalog.backbone_entry import swap_activation
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Artifact, Builder, Store
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, explained
 from orchestrator.util.identity import address, encode
 
 if TYPE_CHECKING:
@@ -264,10 +264,8 @@ class ArtifactCache:
 
         tower = FrozenTower(ref)
         backbone = self.cached(BackboneRef, tower.backbone, lambda: self._load_backbone(tower), 1)
-        try:
+        with explained(UnsupportedPrecision, where="precision"):
             return backbone.at(ref.precision)
-        except UnsupportedPrecision as error:
-            raise UserError(str(error), where="precision") from None
 
     def pop_backbone(self, ref: BackboneRef) -> Backbone:
         """Return the backbone and remove it, with all other values, from the cache.

@@ -3,7 +3,6 @@
 Shape legend: N images of a split, B batch, C classes, D embedding width, S image side.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from orchestrator.artifacts.images import Images
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.core.cell import DatasetRef
 from orchestrator.util.errors import UserError
+from orchestrator.util.grouping import grouped
 
 
 @dataclass(frozen=True)
@@ -123,10 +123,8 @@ def class_numbers(names: Sequence[str], target_names: Sequence[str]) -> list[int
     Classes can have equal names, such as the two classes ``missile`` of ImageNet. The first of them gets the position
     of the first such name in ``target_names``, the second that of the second.
     """
-    positions: dict[str, list[int]] = defaultdict(list)
-    for position in reversed(range(len(target_names))):
-        positions[target_names[position]].append(position)
-    return [positions[name].pop() if positions[name] else None for name in names]
+    positions = grouped(reversed(range(len(target_names))), target_names.__getitem__)
+    return [positions[name].pop() if positions.get(name) else None for name in names]
 
 
 def _validation_split(inputs: CellInputs, validation: Images, classes: range, name: str) -> EvaluationSplit:

@@ -10,13 +10,14 @@ The limits were set on photographs, handwriting and drawn pictures, in sets of 6
 Shape legend: N images, W crops, K neighbours, B images of a block.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from orchestrator.util.grouping import grouped
 
 Floats = NDArray[np.float32]
 
@@ -82,9 +83,7 @@ def find_copies(digests: Sequence[bytes], small: Sequence[NDArray[np.uint8]]) ->
         pairs += [(int(distinct[i]), int(distinct[j])) for i, j in _near_pairs(np.stack([small[n] for n in distinct]))]
     ones, others = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     links = coo_array((np.ones(len(pairs)), (ones, others)), shape=(len(digests),) * 2)
-    members = defaultdict(list)
-    for n, group in enumerate(connected_components(links, directed=False)[1]):
-        members[group].append(n)
+    members = grouped(range(len(digests)), connected_components(links, directed=False)[1].__getitem__)
     return sorted(each for each in members.values() if len(each) > 1)
 
 

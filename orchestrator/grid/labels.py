@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.core.cell import Cell, MethodRef
 from orchestrator.grid.resolve import ResolvedMethod
+from orchestrator.util.grouping import grouped
 
 
 def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
@@ -19,11 +20,8 @@ def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
     a table.
     """
     shown = {cell: _with_precision(cell.method, cell.backbone.precision) for cell in planned}
-    unnamed: dict[str, list[MethodRef]] = defaultdict(list)  # by track
-    for cell, entry in planned.items():
-        if entry.label is None:
-            unnamed[cell.track].append(shown[cell])
-    defaults = {track: method_labels(refs) for track, refs in unnamed.items()}
+    unnamed = grouped((cell for cell, entry in planned.items() if entry.label is None), lambda cell: cell.track)
+    defaults = {track: method_labels([shown[cell] for cell in cells]) for track, cells in unnamed.items()}
     labels: dict[Cell, str] = {}
     methods: dict[str, set[MethodRef]] = defaultdict(set)
     for cell, entry in planned.items():
