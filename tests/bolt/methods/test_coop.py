@@ -112,6 +112,19 @@ def test_it_trains_the_context_alone(changes: dict[str, Any], count: int, backbo
     assert losses[-1] < losses[0] - 0.01
 
 
+def test_the_epochs_cycle_through_the_views(backbone: Backbone) -> None:
+    task, seen = make_task(backbone), list[int]()
+    read = task.support.features
+
+    def watched(view: int) -> Tensor:
+        seen.append(view)
+        return read(view)
+
+    watching = replace(task, support=replace(task.support, features=watched))
+    adapt(watching, CoOpSettings(context_tokens=2, epochs=3, views=2))
+    assert seen == [1, 2]
+
+
 def test_the_context_is_keyed_by_the_seed_and_starts_at_words_if_asked(backbone: Backbone) -> None:
     one, other = (initial_context(make_task(backbone, seed=seed), CoOpSettings(context_tokens=300)) for seed in (1, 2))
     assert not torch.equal(one, other)
