@@ -185,7 +185,8 @@ def refuse_damaged_jpeg(source: PictureFile) -> None:
     end = content.find(b"\xff\xd9", at)
     if end < 0:
         raise OSError("image file is truncated: the end of the JPEG is missing")
-    if content.find(bytes(_ZEROS), at, end) >= 0 and not _may_hold_zeros(segments, content[at : at + 8]):
+    pixels = content[at:end].rstrip(b"\0")  # zeros before the end marker replace no pixels
+    if bytes(_ZEROS) in pixels and not _may_hold_zeros(segments, pixels[:8]):
         raise OSError("image file is damaged: a part of the JPEG is zeros")
 
 

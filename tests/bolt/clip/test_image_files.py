@@ -302,7 +302,7 @@ def test_a_jpeg_with_a_hole_is_refused_and_an_even_area_is_not(mode: str) -> Non
     assert open_image(io.BytesIO(progressive)).size == (3000, 3000)
 
 
-def test_a_jpeg_whose_second_half_is_zeros_is_refused_and_one_with_a_trailer_is_not() -> None:
+def test_a_jpeg_whose_second_half_is_zeros_is_refused_and_one_with_zeros_after_its_pixels_is_not() -> None:
     """Pillow shows the zeros as grey. A copy to a failing disk has the size of the whole file."""
     pixels = np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)
     data = content(Image.fromarray(pixels), "JPEG", quality=90)
@@ -312,6 +312,8 @@ def test_a_jpeg_whose_second_half_is_zeros_is_refused_and_one_with_a_trailer_is_
     whole = np.asarray(open_image(io.BytesIO(data)))
     for trailer in (bytes(99), b"\0\0\0\x18ftypmp42", b"\xff\xda"):
         assert np.array_equal(np.asarray(open_image(io.BytesIO(data + trailer))), whole)
+    filled = data[:-2] + bytes(99) + data[-2:]
+    assert np.array_equal(np.asarray(open_image(io.BytesIO(filled))), whole), "the zeros replace no pixels"
     benchmark = open_image(io.BytesIO(data[:half] + bytes(half)), Reading(upright=False))
     assert benchmark.size == (300, 200), "published numbers were measured with such images"
 
