@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,11 +14,7 @@ from orchestrator.util.units import pluralize
 
 if TYPE_CHECKING:
     from orchestrator.core.cell import Cell
-    from orchestrator.grid import Grid
-    from orchestrator.store import Store
     from orchestrator.store.results import Failure, Result
-
-State = Literal["finished", "failed", "open"]
 
 
 def _filter(help_text: str) -> Any:
@@ -65,84 +59,62 @@ def cells(
     workspace = open_workspace(grid, settings, overrides=results_overrides(grid, settings, set_))
     filters = [f"{key}={value}" for key, values in wanted.items() for value in values or ()]
     selected = select_cells(workspace.grid.cells, filters, workspace.grid.label, "--")
-    found = list_cells(workspace.grid, selected, workspace.store)
-    shown = [cell for cell in found if not states or cell.state in states]
+    done, recorded, _ = workspace.store.read_outcomes([cell.id for cell in selected])
+    results, failures = {result.cell.id: result for result in done}, {failure.id: failure for failure in recorded}
+    records = [
+        cell_record(cell, workspace.grid.label(cell), results.get(cell.id), failures.get(cell.id)) for cell in selected
+    ]
+    shown = [record for record in records if not states or record["state"] in states]
     if as_json:
-        typer.echo(json.dumps([cell.record() for cell in shown], indent=1))
+        typer.echo(json.dumps(shown, indent=1))
         return
     table = plain_table("state", "accuracy", "seconds", right=("accuracy", "seconds"))
     table.add_column("method", no_wrap=True)
     table.add_column("cell", no_wrap=True, overflow="fold")
-    errors = any(one.failure for one in shown)
+    errors = any(one["error"] for one in shown)
     if errors:
         table.add_column("error", no_wrap=True, overflow="ellipsis")
     for one in shown:
         table.add_row(
-            one.state,
-            f"{one.accuracy:.2f}" if one.accuracy is not None else "-",
-            f"{one.result.timings.total:.1f}" if one.result else "-",
-            one.label,
-            one.cell.id,
-            *([one.failure.error if one.failure else ""] if errors else []),
-            style={"failed": "red", "open": "dim"}.get(one.state),
+            one["state"],
+            "-" if one["accuracy"] is None else f"{one['accuracy']:.2f}",
+            "-" if one["seconds"] is None else f"{one['seconds']:.1f}",
+            one["label"],
+            one["id"],
+            *([one["error"] or ""] if errors else []),
+            style={"failed": "red", "open": "dim"}.get(one["state"]),
         )
     if shown:
         table_console().print(table)
     typer.echo(f"{pluralize(len(shown), 'cell')} of {len(workspace.grid.cells):,} in {workspace.store.url}")
 
 
-@dataclass(frozen=True)
-class ListedCell:
-    """A cell with its label in a grid, and its result or its recorded failure, if any."""
+def cell_record(cell: Cell, label: str, result: Result | None, failure: Failure | None) -> dict[str, Any]:
+    """Return the fields that ``cells --json`` prints of a cell with its result, its recorded failure or neither.
 
-    cell: Cell
-    label: str
-    result: Result | None
-    failure: Failure | None
-
-    @property
-    def state(self) -> State:
-        """The state of the cell: ``open`` if it has neither a result nor a recorded failure."""
-        if self.result is not None:
-            return "finished"
-        return "open" if self.failure is None else "failed"
-
-    @property
-    def accuracy(self) -> float | None:
-        """The accuracy in per cent, as in :attr:`Result.accuracies`; ``None`` without a result."""
-        return self.result.accuracies[0] if self.result else None
-
-    def record(self) -> dict[str, Any]:
-        """Return the fields that ``cells --json`` prints. Fields of the result are ``None`` without a result."""
-        cell, result, failure = self.cell, self.result, self.failure
-        return {
-            "id": cell.id,
-            "state": self.state,
-            "track": cell.track,
-            "protocol": cell.protocol.name,
-            "backbone": cell.backbone.name,
-            "domain": cell.domain,
-            "dataset": cell.dataset.name,
-            "k": cell.shots,
-            "method": cell.method.name,
-            "label": self.label,
-            "seed": cell.seed,
-            "settings": cell.method.settings_dict(),
-            "accuracy": self.accuracy,
-            "accuracy_zero_shot": result.accuracies[1] if result else None,
-            "accuracy_by_dataset": {e.dataset: e.accuracy for e in result.evaluations} if result else None,
-            "trainable_parameters": result.trainable_parameters if result else None,
-            "seconds": result.timings.total if result else None,
-            "peak_memory_mib": result.peak_memory_mib if result else None,
-            "finished_at": result.manifest.finished_at if result else None,
-            "error": failure.error if failure else None,
-            "attempts": failure.attempts if failure else None,
-            "log": failure.log if failure else None,
-        }
-
-
-def list_cells(grid: Grid, cells: Sequence[Cell], store: Store) -> list[ListedCell]:
-    """Return each cell with its result or failure. A damaged result is renamed, so that its cell is open again."""
-    done, failed, _ = store.read_outcomes([cell.id for cell in cells])
-    results, failures = {result.cell.id: result for result in done}, {failure.id: failure for failure in failed}
-    return [ListedCell(cell, grid.label(cell), results.get(cell.id), failures.get(cell.id)) for cell in cells]
+    Fields of the result are ``None`` without a result. The accuracies are those of :attr:`Result.accuracies`.
+    """
+    return {
+        "id": cell.id,
+        "state": "finished" if result else "failed" if failure else "open",
+        "track": cell.track,
+        "protocol": cell.protocol.name,
+        "backbone": cell.backbone.name,
+        "domain": cell.domain,
+        "dataset": cell.dataset.name,
+        "k": cell.shots,
+        "method": cell.method.name,
+        "label": label,
+        "seed": cell.seed,
+        "settings": cell.method.settings_dict(),
+        "accuracy": result.accuracies[0] if result else None,
+        "accuracy_zero_shot": result.accuracies[1] if result else None,
+        "accuracy_by_dataset": {e.dataset: e.accuracy for e in result.evaluations} if result else None,
+        "trainable_parameters": result.trainable_parameters if result else None,
+        "seconds": result.timings.total if result else None,
+        "peak_memory_mib": result.peak_memory_mib if result else None,
+        "finished_at": result.manifest.finished_at if result else None,
+        "error": failure.error if failure else None,
+        "attempts": failure.attempts if failure else None,
+        "log": failure.log if failure else None,
+    }

@@ -42,15 +42,13 @@ class Needs:
     """The inputs and the disk space that a grid needs on this machine.
 
     Attributes:
-        problems: backbone, dataset or checkpoint -> the error about it; ``None`` if it is there or ``grid`` fetches it.
-        fetched: a sentence for each backbone whose weights ``grid`` will fetch.
+        states: backbone, dataset or checkpoint -> the error about it, ``there``, or that ``grid`` will fetch it.
         cells: number of cells to do.
         needed: bytes of the artifacts to build.
         free: free bytes on the store's disk; ``None`` for a remote store.
     """
 
-    problems: dict[str, UserError | None]
-    fetched: dict[str, str]
+    states: dict[str, UserError | str]
     cells: int
     needed: int
     free: int | None
@@ -63,17 +61,12 @@ class Needs:
     @property
     def ready(self) -> bool:
         """Whether the grid can run here."""
-        return self.fits and not any(self.problems.values())
-
-    def state(self, name: str) -> str:
-        """Return ``there``, or a sentence on what is missing."""
-        problem = self.problems[name]
-        return str(problem) if problem is not None else self.fetched.get(name, "there")
+        return self.fits and not any(isinstance(state, UserError) for state in self.states.values())
 
     def record(self) -> dict[str, Any]:
         """Return the fields that ``doctor --json`` prints about the grid."""
         space = {"cells_to_do": self.cells, "bytes_to_build": self.needed, "bytes_free": self.free}
-        return {"ready": self.ready, "needs": {name: self.state(name) for name in self.problems}, **space}
+        return {"ready": self.ready, "needs": {name: str(state) for name, state in self.states.items()}, **space}
 
 
 def needs_of(workspace: Workspace) -> Needs:
@@ -84,27 +77,28 @@ def needs_of(workspace: Workspace) -> Needs:
     from orchestrator.planning.checks import bytes_to_build, free_bytes
 
     grid, root = workspace.grid, workspace.settings.data_folder
-    problems = {f"backbone {name}": missing_weights(entry) for name, entry in sorted(grid.backbones.items())}
-    problems |= {f"dataset {name}": missing_data(entry, root) for name, entry in sorted(grid.datasets.items())}
-    for entry in grid.adopted_checkpoints:
-        problems[f"checkpoint of {entry.dataset} for {entry.backbone}"] = missing_checkpoint(entry)
-    fetched = {
-        f"backbone {name}": f"its weights are not here: `grid` fetches them, about {human_bytes(download_bytes(entry))}"
-        for name, entry in grid.backbones.items()
-        if missing_weights(entry) is None and not has_weights(entry)
-    }
+    states: dict[str, UserError | str] = {}
+    for name, entry in sorted(grid.backbones.items()):
+        state = missing_weights(entry) or "there"
+        if state == "there" and not has_weights(entry):
+            state = f"its weights are not here: `grid` fetches them, about {human_bytes(download_bytes(entry))}"
+        states[f"backbone {name}"] = state
+    for name, dataset in sorted(grid.datasets.items()):
+        states[f"dataset {name}"] = missing_data(dataset, root) or "there"
+    for checkpoint in grid.adopted_checkpoints:
+        name = f"checkpoint of {checkpoint.dataset} for {checkpoint.backbone}"
+        states[name] = missing_checkpoint(checkpoint) or "there"
     plan = workspace.plan()
-    return Needs(problems, fetched, len(plan.todo), bytes_to_build(plan), free_bytes(workspace.store))
+    return Needs(states, len(plan.todo), bytes_to_build(plan), free_bytes(workspace.store))
 
 
 def needs_view(workspace: Workspace, needs: Needs) -> RenderableType:
     """Return a table with the state of the grid's backbones, datasets and checkpoints."""
     grid, table = workspace.grid, Table("needs", "state", box=None, pad_edge=False, header_style="bold")
-    for name in needs.problems:
-        state = needs.state(name)
+    for name, state in needs.states.items():
         entry = grid.backbones.get(name.removeprefix("backbone "))
         name += "" if entry is None or entry.has_matrices else ", features only"
-        table.add_row(name, Text(state, "" if state == "there" else "yellow", overflow="fold"))  # cuts no address
+        table.add_row(name, Text(str(state), "" if state == "there" else "yellow", overflow="fold"))  # cuts no address
     summary = Text(f"{pluralize(needs.cells, 'cell')} to do, {human_bytes(needs.needed)} of artifacts to build")
     if not needs.fits:
         summary = Text(f"{summary}, but the store's disk has only {human_bytes(needs.free or 0)} free", "red")
