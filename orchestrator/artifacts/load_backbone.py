@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.catalog import BackboneEntry, backbone_ref, missing_weights
-from orchestrator.catalog.references import architecture_path, weights_path
 from orchestrator.util.errors import UserError, one_line, shorten
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
 
 def has_weights(entry: BackboneEntry) -> bool:
     """Return whether a backbone's weights are on this machine, as a file or in open_clip's cache."""
-    if (path := weights_path(entry)) is not None:
+    if (path := entry.weights.path) is not None:
         return path.is_file() and missing_weights(entry) is None
     import open_clip
     from huggingface_hub import try_to_load_from_cache
@@ -104,7 +103,7 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
     from bolt.clip.backbone import Backbone
     from bolt.clip.tower_shape import UnsupportedTower
 
-    if weights_path(entry) is None:
+    if entry.weights.path is None:
         _check_listed(entry, swapped)
     text = TextSide(entry)
     load_again = None if keep_text else text.load
@@ -145,7 +144,7 @@ class TextSide:
 
         from bolt.clip.whole_clip import clip_from_file
 
-        architecture, file = _architecture(entry), weights_path(entry)
+        architecture, file = _architecture(entry), entry.weights.path
         with _loading(entry, architecture):
             if file is not None:
                 if not file.is_file():
@@ -194,7 +193,7 @@ def _architecture(entry: BackboneEntry) -> str:
     from bolt.clip.whole_clip import model_name
 
     try:
-        return model_name(str(architecture_path(entry) or entry.architecture))
+        return model_name(str(entry.architecture_path or entry.architecture))
     except (OSError, ValueError) as error:
         raise UserError(f"backbone {entry.name} cannot be built: {error}") from None
 
@@ -250,7 +249,7 @@ def _loading(entry: BackboneEntry, architecture: str) -> Iterator[None]:
     except (MemoryError, UserError):
         raise
     except (UnreadableCheckpoint, TensorMismatch) as error:
-        where = "" if str(weights_path(entry)) in str(error) else str(weights_path(entry))
+        where = "" if str(entry.weights.path) in str(error) else str(entry.weights.path)
         hint = "name the architecture that the weights were made for" if isinstance(error, TensorMismatch) else ""
         what = f"the weights of backbone {entry.name} cannot be used: {error}"
         raise UserError(what, where=where, hint=hint) from None

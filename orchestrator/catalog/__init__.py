@@ -5,7 +5,7 @@ Start with ``load.py``, which reads the files, and with ``dataset_entry.py``, wh
 catalog is read without importing torch or open_clip, whose import would delay a plan or an error message by seconds.
 """
 
-from orchestrator.catalog.availability import image_origin, missing_checkpoint, missing_data, missing_weights
+from orchestrator.catalog.availability import missing_checkpoint, missing_data, missing_weights
 from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry
 from orchestrator.catalog.dataset_entry import (
     DATA_VARIABLE,
@@ -22,7 +22,6 @@ from orchestrator.catalog.references import backbone_ref, checkpoint_digest, dat
 
 __all__ = [
     "DATA_VARIABLE", "BackboneEntry", "Catalog", "CheckpointEntry", "DatasetEntry", "backbone_ref", "checkpoint_digest",
-    "class_names_of", "dataset_folder", "dataset_ref", "excluded_file", "excluded_images", "image_origin",
-    "load_catalog", "missing_checkpoint", "missing_data", "missing_weights", "own_splits", "partial_folder",
-    "prompt_templates",
+    "class_names_of", "dataset_folder", "dataset_ref", "excluded_file", "excluded_images", "load_catalog",
+    "missing_checkpoint", "missing_data", "missing_weights", "own_splits", "partial_folder", "prompt_templates",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictBool, model_validator
 
 from bolt.clip.input_size import LARGEST_NORM, InputSize, Interpolation, Resize
+from orchestrator.catalog.location import grids_folder
 from orchestrator.catalog.validation import Key, NonNegativeInt, PositiveInt, PositiveNumber, StrictModel, Title
 
 Mean = Annotated[float, Field(gt=-LARGEST_NORM, lt=LARGEST_NORM)]
@@ -41,6 +42,18 @@ class Weights(StrictModel):
     def is_fetched(self) -> bool:
         """Whether ``grid`` and ``adapt`` download the weights if they are not on this machine."""
         return self.pretrained is not None or self.hub is not None
+
+    @property
+    def path(self) -> Path | None:
+        """The path of the file, in the hub's cache that of the revision that was fetched last; ``None`` for a tag."""
+        if self.hub and self.file:
+            from huggingface_hub import constants
+
+            folder = Path(constants.HF_HUB_CACHE, f"models--{self.hub.replace('/', '--')}")
+            revision = folder / "refs" / "main"
+            commit = revision.read_text(encoding="utf-8").strip() if revision.is_file() else "main"
+            return folder / "snapshots" / commit / self.file
+        return None if self.file is None else grids_folder() / self.file
 
 
 QUICK_GELU_TAGS = frozenset({"openai"})
@@ -99,6 +112,11 @@ class BackboneEntry(StrictModel):
     def input_size(self) -> InputSize:
         """The size of the image tower's input, and how images are brought to it."""
         return InputSize(self.image_size, self.resize, self.interpolation)
+
+    @property
+    def architecture_path(self) -> Path | None:
+        """The path of the architecture's model-config json; ``None`` if the architecture is a name of open_clip."""
+        return grids_folder() / self.architecture if self.architecture.endswith(".json") else None
 
     @property
     def has_matrices(self) -> bool:

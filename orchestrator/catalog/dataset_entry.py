@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
 
 from bolt.clip.image_files import Reading
-from orchestrator.catalog.routes import DasslRoute, FolderRoute, ManifestRoute, Route
+from orchestrator.catalog.routes import Route
 from orchestrator.catalog.validation import OPEN_CLIP, Key, PositiveInt, StrictModel, Title, check_templates
 from orchestrator.util.errors import UserError
 
@@ -176,6 +176,11 @@ class DatasetEntry(StrictModel):
         return self.route.kind in ("folder", "manifest")
 
     @property
+    def is_prepared(self) -> bool:
+        """Whether ``data prepare`` makes the dataset's folder, or says what to put into it by hand."""
+        return not (self.is_bundled or self.is_own or self.route.kind == "dassl")
+
+    @property
     def has_training_images(self) -> bool:
         """Whether the dataset has a training split, so that it can be a target or a source."""
         return self.sizes.train > 0
@@ -215,17 +220,8 @@ def _open_clip_list(name: str) -> tuple[str, ...]:
 
 
 def dataset_folder(entry: DatasetEntry, data_root: Path | None) -> Path:
-    """Return the folder of a dataset's files, which its route names; ``data_root/<name>`` if the route names none.
-
-    If the route names several folders, return the first one that has the needed files. If none has them, return the
-    first one that exists, or the first one of all if none exists.
-    """
-    route, root = entry.route, data_root or Path()
-    if isinstance(route, DasslRoute):
-        there = [root / name for name in route.folders if (root / name).is_dir()]
-        complete = (folder for folder in there if len(there) == 1 or not route.lacking(folder))
-        return next(complete, next(iter(there), root / route.folders[0]))
-    return root / (route.folder if isinstance(route, FolderRoute | ManifestRoute) else entry.name)
+    """Return the folder of a dataset's files, which its route names; ``data_root/<name>`` if the route names none."""
+    return entry.route.place(data_root or Path(), entry.name)
 
 
 def partial_folder(entry: DatasetEntry, data_root: Path) -> Path:

@@ -15,7 +15,7 @@ from bolt.clip.checkpoint_files import checkpoint_files, files_digest
 from bolt.clip.input_size import InputSize
 from orchestrator.catalog.backbone_entry import BackboneEntry
 from orchestrator.catalog.dataset_entry import DatasetEntry, dataset_folder, excluded_images
-from orchestrator.catalog.location import display_path, grids_folder
+from orchestrator.catalog.location import display_path
 from orchestrator.catalog.routes import DasslRoute, FolderRoute, ManifestRoute
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.util.errors import UserError
@@ -121,7 +121,7 @@ def backbone_ref(entry: BackboneEntry) -> BackboneRef:
     weights: Any = {"pretrained": entry.weights.pretrained}
     if entry.weights.hub:
         weights = {"hub": entry.weights.hub, "file": entry.weights.file}
-    elif (path := weights_path(entry)) is not None:
+    elif (path := entry.weights.path) is not None:
         weights = {"sha256": file_digest(path) if path.is_file() else None}
     content = {
         "architecture": _architecture(entry),
@@ -135,28 +135,8 @@ def backbone_ref(entry: BackboneEntry) -> BackboneRef:
     return BackboneRef(entry.name, fingerprint(content))
 
 
-def architecture_path(entry: BackboneEntry) -> Path | None:
-    """Return the model-config json of a custom architecture; ``None`` for a model that open_clip knows by name."""
-    return grids_folder() / entry.architecture if entry.architecture.endswith(".json") else None
-
-
-def weights_path(entry: BackboneEntry) -> Path | None:
-    """Return the weights file of a backbone; ``None`` for weights that open_clip knows by a tag.
-
-    For a file of the hub, return its path in the hub's cache, in the revision that was fetched last.
-    """
-    if entry.weights.hub and entry.weights.file:
-        from huggingface_hub import constants
-
-        folder = Path(constants.HF_HUB_CACHE, f"models--{entry.weights.hub.replace('/', '--')}")
-        revision = folder / "refs" / "main"
-        commit = revision.read_text(encoding="utf-8").strip() if revision.is_file() else "main"
-        return folder / "snapshots" / commit / entry.weights.file
-    return None if entry.weights.file is None else grids_folder() / entry.weights.file
-
-
 def _architecture(entry: BackboneEntry) -> Any:
-    if (path := architecture_path(entry)) is None:
+    if (path := entry.architecture_path) is None:
         return entry.architecture
     try:
         return json.loads(path.read_text(encoding="utf-8"))

@@ -7,7 +7,9 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
+from bolt.image_folders import class_folders, part_folders, part_of
 from orchestrator.catalog.validation import Scalar, StrictModel
+from orchestrator.util.units import listed
 
 PartName = Literal["train", "test", "all"]
 
@@ -15,7 +17,28 @@ _HEAD = 4096
 """Number of characters of a split file that surely hold the path of its first image."""
 
 
-class ToyRoute(StrictModel):
+class BaseRoute(StrictModel):
+    """What every route answers. By default, ``data prepare`` makes the folder ``data_root/<name>`` of a dataset."""
+
+    @property
+    def origin(self) -> str:
+        """The address or library that the images are fetched from; empty if no program fetches them."""
+        return ""
+
+    def place(self, data_root: Path, name: str) -> Path:
+        """Return the folder of the files of the dataset ``name``."""
+        return data_root / name
+
+    def missing(self, folder: Path, recipe: str) -> str:
+        """Return what is missing in a dataset's folder, or the folder itself, as text; empty if nothing is missing.
+
+        ``recipe``: the recipe that divides the images. A prepared folder has all images if it exists, because it gets
+        its name only after the last image.
+        """
+        return "" if folder.is_dir() else f"{folder} does not exist"
+
+
+class ToyRoute(BaseRoute):
     """Images drawn by ``orchestrator.drawn_world``.
 
     Attributes:
@@ -26,7 +49,7 @@ class ToyRoute(StrictModel):
     task: str
 
 
-class SklearnRoute(StrictModel):
+class SklearnRoute(BaseRoute):
     """A dataset that comes with scikit-learn.
 
     Attributes:
@@ -61,7 +84,7 @@ def _check_inside(folder: str) -> str:
 Inside = Annotated[str, AfterValidator(_check_inside)]
 
 
-class FolderRoute(StrictModel):
+class FolderRoute(BaseRoute):
     """Class folders of images.
 
     Attributes:
@@ -72,8 +95,26 @@ class FolderRoute(StrictModel):
     kind: Literal["folder"]
     folder: Inside
 
+    def place(self, data_root: Path, name: str) -> Path:
+        """Return the folder with the class folders."""
+        return data_root / self.folder
 
-class ManifestRoute(StrictModel):
+    def missing(self, folder: Path, recipe: str) -> str:
+        """Return the sub-folders that the recipe reads, as text, if one is missing.
+
+        The recipe ``official`` reads ``train/`` and ``test/``. Any other recipe reads ``all/`` or class folders.
+        """
+        wanted = ("train", "test") if recipe == "official" else ("all",)
+        if folder.is_dir():
+            parts = part_folders(folder)
+            inner = [] if recipe == "official" else class_folders(folder)
+            classes = any(path.name != "all" and part_of(path.name) is None for path in inner)
+            if classes or all(name in parts or (folder / name).is_dir() for name in wanted):
+                return ""
+        return f"class folders of images are needed in {' and '.join(f'{folder / name}/' for name in wanted)}"
+
+
+class ManifestRoute(BaseRoute):
     """A table under the data root that lists images with their labels and, optionally, their splits.
 
     Attributes:
@@ -93,8 +134,17 @@ class ManifestRoute(StrictModel):
         default={"path": "path", "label": "label", "split": "split"}
     )
 
+    def place(self, data_root: Path, name: str) -> Path:
+        """Return the folder with the table and the images."""
+        return data_root / self.folder
 
-class TorchvisionRoute(StrictModel):
+    def missing(self, folder: Path, recipe: str) -> str:
+        """Return the first file of the table that is missing."""
+        absent = (file for file in expand_braces(self.file) if not (folder / file).is_file())
+        return next((f"{folder / file} does not exist" for file in absent), "")
+
+
+class TorchvisionRoute(BaseRoute):
     """A class of ``torchvision.datasets``.
 
     Attributes:
@@ -108,8 +158,13 @@ class TorchvisionRoute(StrictModel):
     arguments: dict[PartName, tuple[dict[str, Scalar], ...]]
     transpose: StrictBool = False
 
+    @property
+    def origin(self) -> str:
+        """The name of the class."""
+        return f"torchvision.datasets.{self.dataset}"
 
-class HuggingFaceRoute(StrictModel):
+
+class HuggingFaceRoute(BaseRoute):
     """A dataset repository of Hugging Face.
 
     Attributes:
@@ -131,8 +186,13 @@ class HuggingFaceRoute(StrictModel):
     files: dict[PartName, str] = Field(default={})
     columns: dict[Literal["image", "label"], str] = Field(default={"image": "image", "label": "label"})
 
+    @property
+    def origin(self) -> str:
+        """The address of the repository's page."""
+        return f"https://huggingface.co/datasets/{self.repo}"
 
-class ArchiveRoute(StrictModel):
+
+class ArchiveRoute(BaseRoute):
     """A dataset downloaded as one archive from a fixed URL.
 
     Attributes:
@@ -146,8 +206,13 @@ class ArchiveRoute(StrictModel):
     checksum: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64}|md5:[0-9a-f]{32})$")] | None = None
     layout: Literal["class_folders", "wnid_folders", "numbered_folders", "cub"]
 
+    @property
+    def origin(self) -> str:
+        """The URL, and the checksum if one is published."""
+        return self.url + (f" ({self.checksum})" if self.checksum else "")
 
-class ManualRoute(StrictModel):
+
+class ManualRoute(BaseRoute):
     """Images that the user must get by hand.
 
     Attributes:
@@ -160,7 +225,7 @@ class ManualRoute(StrictModel):
     layout: Literal["class_folders"] = "class_folders"
 
 
-class DasslRoute(StrictModel):
+class DasslRoute(BaseRoute):
     """A dataset of the few-shot benchmark, in the folders of CoOp and Dassl. The folders are read, never changed.
 
     Attributes:
@@ -180,7 +245,26 @@ class DasslRoute(StrictModel):
     file: Inside | None = None
     blob: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
 
-    def lacking(self, folder: Path) -> list[str]:
+    def place(self, data_root: Path, name: str) -> Path:
+        """Return the first of the possible folders that has the needed files.
+
+        If none has them, return the first one that exists, or the first one of all if none exists.
+        """
+        there = [data_root / name for name in self.folders if (data_root / name).is_dir()]
+        complete = (folder for folder in there if len(there) == 1 or not self._lacking(folder))
+        return next(complete, next(iter(there), data_root / self.folders[0]))
+
+    def missing(self, folder: Path, recipe: str) -> str:
+        """Return the first file or folder that is missing, and what is there instead."""
+        if not folder.is_dir():
+            others = f" (nor {', '.join(self.folders[1:])})" if self.folders[1:] else ""
+            return f"{folder} does not exist{others}"
+        if not (absent := self._lacking(folder)):
+            return ""
+        there = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+        return f"{folder} has no {absent[0]}, but {listed(there, 4) or 'nothing'}"
+
+    def _lacking(self, folder: Path) -> list[str]:
         """Return the names of needed files and folders that ``folder`` lacks. Not every image is looked for."""
         files = [self.file.format(part=part) for part in ("train", "val", "test")] if self.file else []
         lacks = [name for name in dict.fromkeys(files) if not (folder / name).exists()]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.catalog.backbone_entry import BackboneEntry
-from orchestrator.catalog.references import architecture_path
 
 PROMPT_TOKENS = 24
 """Assumed number of tokens of a prompt: 16 of context, a class name, and the start and end tokens."""
@@ -54,7 +53,7 @@ def text_sizes(entry: BackboneEntry) -> TextSizes:
     assert package is not None
     assert package.origin is not None
     configs = Path(package.origin).with_name("model_configs")
-    file = architecture_path(entry) or configs / f"{entry.architecture}.json"
+    file = entry.architecture_path or configs / f"{entry.architecture}.json"
     try:
         text: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["text_cfg"]
     except (OSError, ValueError, KeyError):

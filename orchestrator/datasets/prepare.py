@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orchestrator.catalog import DatasetEntry, dataset_folder, image_origin, missing_data, partial_folder
+from orchestrator.catalog import DatasetEntry, dataset_folder, missing_data, partial_folder
 from orchestrator.datasets.fetching import FETCHERS
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.splits import split_manifest
@@ -57,7 +57,7 @@ class FetchJob:
         size = human_bytes(self.size) if self.size is not None else "size unknown"
         begun = f" ({human_bytes(self.begun)} on the disk already)" if self.begun else ""
         gated = f"\n  before that: {self.entry.gated}" if self.entry.gated else ""
-        found = f"{self.entry.name}: {size}{begun} from {image_origin(self.entry)}"
+        found = f"{self.entry.name}: {size}{begun} from {self.entry.route.origin}"
         return f"{found}\n  licence: {self.entry.licence}{gated}"
 
 
@@ -142,7 +142,7 @@ def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
     record = Record(
         dataset=entry.name,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        origin=image_origin(entry),
+        origin=entry.route.origin,
         revision=revision,
         files=dict(sorted(files.items())),
         bytes=bytes_in(staging.folder),

@@ -91,8 +91,7 @@ def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
     Folders that ``data prepare`` made, datasets that the user added and datasets of the few-shot benchmark are trusted
     without opening them.
     """
-    trusted = entry.is_bundled or entry.is_own or entry.route.kind == "dassl"
-    if trusted or missing_data(entry, data_root) or read_record(entry, data_root):
+    if not entry.is_prepared or missing_data(entry, data_root) or read_record(entry, data_root):
         return None
     from orchestrator.datasets.opening import open_dataset  # imports the readers of all formats
 

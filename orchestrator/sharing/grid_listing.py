@@ -20,7 +20,6 @@ from pydantic import BaseModel
 from bolt.util.outside import outside_packages
 from orchestrator.catalog import dataset_ref, load_catalog
 from orchestrator.catalog.location import grids_folder
-from orchestrator.catalog.references import weights_path
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Store
 from orchestrator.tracks import MetricName
@@ -81,7 +80,7 @@ def write_listing(
     from orchestrator.grid.load import grid_files
 
     files = [*grid_files(source), *map(Path, settings.catalog_files)]
-    files += [path for entry in catalog.backbones.values() if (path := weights_path(entry)) is not None]
+    files += [path for entry in catalog.backbones.values() if (path := entry.weights.path) is not None]
     folders = (_PROJECT / "bolt", _PROJECT / "orchestrator", grids_folder())
     files += [path for folder in folders for path in folder.rglob("*.*") if path.suffix != ".pyc"]
     listing = GridListing(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from orchestrator.catalog.availability import image_origin
 from orchestrator.catalog.dataset_entry import DatasetEntry
 from orchestrator.catalog.load import load_catalog
 
@@ -24,7 +23,7 @@ def markdown_notes(entries: Iterable[DatasetEntry]) -> str:
 
 
 def _row(entry: DatasetEntry) -> str:
-    origin = image_origin(entry).split(" (")[0].removeprefix("torchvision.datasets.") or "by hand"
+    origin = entry.route.origin.split(" (")[0].removeprefix("torchvision.datasets.") or "by hand"
     if origin.startswith("https://huggingface.co/datasets/") and entry.route.kind == "huggingface":
         origin = f"[{entry.route.repo}]({origin})"
     elif origin.startswith("https://"):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bolt.image_folders import image_suffixes
-from orchestrator.catalog import DatasetEntry, image_origin
+from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute
 from orchestrator.datasets.routes.parquet import shards_of
 from orchestrator.datasets.state import Fetched, StagingArea
@@ -74,7 +74,7 @@ def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[s
     route = entry.route
     assert isinstance(route, HuggingFaceRoute)
     try:
-        info = repository(route.repo, route.revision, endpoint, image_origin(entry))
+        info = repository(route.repo, route.revision, endpoint, route.origin)
     except UserError as error:
         raise _explained(error, entry) from error
     there = {file.rfilename: file for file in info.siblings or ()}
@@ -104,7 +104,7 @@ def _explained(error: Exception, entry: DatasetEntry) -> Exception:
 
     Any other error is returned unchanged.
     """
-    found = explain_hub_error(error, image_origin(entry))
+    found = explain_hub_error(error, entry.route.origin)
     if not isinstance(found, UserError):
         return found
     return UserError(f"{entry.name}: {found.what}", where=found.where, hint=f"{found.hint}\n  licence: {entry.licence}")
