@@ -86,14 +86,3 @@ def seedless_methods(rows: Sequence[Row]) -> frozenset[str]:
     """
     drawn = {row.method for row in rows if row.k > 0 or row.seed > 0}
     return frozenset({row.method for row in rows} - drawn) if drawn else frozenset()
-
-
-def methods_without_seeds(rows: Sequence[Row]) -> frozenset[str]:
-    """Return the labels whose accuracy does not depend on a seed.
-
-    These are the labels whose rows have no seed, and those of methods that declare that they use no support images.
-    """
-    from bolt.methods import METHODS  # imports torch
-
-    declared = {name for name, method in METHODS.items() if not method.uses_support}
-    return seedless_methods(rows) | {row.method for row in rows if row.method_name in declared}

@@ -3,13 +3,13 @@
 ``verdicts_of`` makes them from rows. The page, tables, the terminal, MLflow and ``verdict.json`` only read them.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
 from orchestrator.analysis.best_set import MIN_DATASETS, best_set
-from orchestrator.analysis.comparable import methods_without_seeds, seedless_methods
+from orchestrator.analysis.comparable import seedless_methods
 from orchestrator.analysis.comparison import RULE, Comparison
 from orchestrator.analysis.costs import costs_of
 from orchestrator.analysis.one_dataset import best_set_on_dataset, correct_by_method
@@ -17,6 +17,7 @@ from orchestrator.analysis.raced_places import RacedPlace
 from orchestrator.analysis.recommendation import Verdict, recommend
 from orchestrator.analysis.rows import Row, sign_of
 from orchestrator.analysis.scores import ReadPredictions
+from orchestrator.store.predictions import StoredPredictions
 from orchestrator.store.results import Result
 from orchestrator.tracks import MetricName
 from orchestrator.util.grouping import grouped
@@ -121,80 +122,76 @@ def verdicts_of(
             the tests. A race compares methods within one domain, so its track, protocol and backbone have no series
             over all domains.
     """
-    races = {(race.place, race.k): race for race in raced}
+    races = {(*race.place, race.k): race for race in raced}
     averaged = (row for row in rows if row.averaged)
     places = grouped(averaged, lambda row: (row.track, row.protocol, row.backbone))
     every: list[VerdictSeries] = []
     by_id = {result.cell.id: result for result in results}
     for (track, protocol, backbone), here in places.items():
         groups = grouped(here, lambda row: row.domain)
-        if len(groups) > 1 and not any(place[:3] == (track, protocol, backbone) for place, _ in races):
+        if len(groups) > 1 and not any(race.place[:3] == (track, protocol, backbone) for race in raced):
             groups[""] = [row for own in groups.values() for row in own]
         for domain, own in groups.items():
-            own_races = {k: race for (place, k), race in races.items() if place == (track, protocol, backbone, domain)}
-            comparisons = _comparisons(own, smallest_difference, own_races)
-            verdicts = (Verdict(k, found, costs_of(rows, by_id), saves) for k, found, rows in comparisons)
-            metric = own[0].metric
-            every.append(VerdictSeries(track, protocol, domain, backbone, tuple(verdicts), metric=metric))
-            if domain and read_predictions is not None and metric in _ON_IMAGES:
-                every += _dataset_verdicts(own, by_id, read_predictions, smallest_difference, saves)
+            fixed = seedless_methods(own)
+            without_seeds = fixed | _methods_without_support(own)
+            verdicts = []
+            for k, compared in _rows_by_k(own, fixed).items():
+                race = races.get((track, protocol, backbone, domain, k))
+                comparison = _over_datasets(compared, without_seeds, smallest_difference, race)
+                verdicts.append(Verdict(k, comparison, costs_of(compared, by_id), saves))
+            series = VerdictSeries(track, protocol, domain, backbone, tuple(verdicts), metric=own[0].metric)
+            every.append(series)
+            tests = grouped(own, lambda row: row.test) if domain and series.metric in _ON_IMAGES else {}
+            if read_predictions is None or len(tests) >= MIN_DATASETS:
+                continue
+            for test, rows_of_test in tests.items():
+                by_k = _rows_by_k(rows_of_test, fixed)
+                cell_ids = {row.cell_id for compared in by_k.values() for row in compared}
+                predictions = read_predictions([result for cell_id, result in by_id.items() if cell_id in cell_ids])
+                found = _on_dataset(by_k, predictions, without_seeds, smallest_difference)
+                if verdicts := [Verdict(k, comparison, costs_of(by_k[k], by_id), saves) for k, comparison in found]:
+                    every.append(replace(series, verdicts=tuple(verdicts), dataset=test))
     return tuple(every)
 
 
-def _dataset_verdicts(
-    rows: Sequence[Row],
-    results: Mapping[str, Result],
-    read_predictions: ReadPredictions,
-    smallest_difference: float,
-    saves: CostKind,
-) -> Iterable[VerdictSeries]:
-    """Yield a series for each single dataset of one track, protocol, domain and backbone.
+def _methods_without_support(rows: Iterable[Row]) -> frozenset[str]:
+    """Return the labels of methods that declare that they use no support images."""
+    from bolt.methods import METHODS  # imports torch
 
-    With ``MIN_DATASETS`` test splits or more, no series is yielded: a verdict over datasets is then possible.
-    """
-    tests = dict.fromkeys(row.test for row in rows)
-    if len(tests) >= MIN_DATASETS:
-        return
-    fixed, without_seeds = seedless_methods(rows), methods_without_seeds(rows)
-    for test in tests:
-        by_k = _rows_by_k([row for row in rows if row.test == test], fixed)
-        cell_ids = {row.cell_id for own in by_k.values() for row in own}
-        predictions = read_predictions([result for cell_id, result in results.items() if cell_id in cell_ids])
-        verdicts = []
-        for k, own in by_k.items():
-            if (correct := correct_by_method(own, predictions)) is not None:
-                comparison = best_set_on_dataset(
-                    correct, without_seeds=without_seeds, smallest_difference=smallest_difference
-                )
-                verdicts.append(Verdict(k, comparison, costs_of(own, results), saves))
-        if verdicts:
-            first = rows[0]
-            place = (first.track, first.protocol, first.domain, first.backbone)
-            yield VerdictSeries(*place, tuple(verdicts), test, first.metric)
-
-
-def _comparisons(
-    rows: Sequence[Row], smallest_difference: float, races: Mapping[int, RacedPlace]
-) -> Iterable[tuple[int, Comparison, Sequence[Row]]]:
-    """Yield a triple for every k: the k, the comparison over datasets, and the compared rows.
-
-    ``races``: the races by k.
-    """
-    without_seeds, sign = methods_without_seeds(rows), sign_of(rows[0].metric)
-    for k, own in _rows_by_k(rows, seedless_methods(rows)).items():
-        scores: dict[str, dict[tuple[str, int], float]] = {}
-        for row in own:
-            # A test split may have the same name in two domains.
-            scores.setdefault(row.method, {})[f"{row.domain}/{row.test}", row.seed] = sign * row.score
-        decisions, goes_on = (races[k].decisions, races[k].race.next is not None) if k in races else (None, False)
-        found = best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference, raced=decisions)
-        # If lower scores are better, all signs were flipped. Means get their sign back. Leads keep the flipped sign, so
-        # that the better method has a positive lead.
-        methods = tuple(replace(one, mean=sign * one.mean + 0.0) for one in found.methods)
-        yield k, replace(found, methods=methods, race_goes_on=goes_on), own
+    declared = {name for name, method in METHODS.items() if not method.uses_support}
+    return frozenset(row.method for row in rows if row.method_name in declared)
 
 
 def _rows_by_k(rows: Sequence[Row], fixed: Collection[str]) -> dict[int, list[Row]]:
     """Return the rows that are compared at each k. The rows of the ``fixed`` labels are compared at every k."""
     ks = sorted({row.k for row in rows} - {0}) or [0]
     return {k: [row for row in rows if row.k == k or row.method in fixed] for k in ks}
+
+
+def _over_datasets(
+    rows: Sequence[Row], without_seeds: Collection[str], smallest_difference: float, race: RacedPlace | None
+) -> Comparison:
+    """Return the comparison over datasets at one k."""
+    sign = sign_of(rows[0].metric)
+    scores: dict[str, dict[tuple[str, int], float]] = {}
+    for row in rows:
+        # A test split may have the same name in two domains.
+        scores.setdefault(row.method, {})[f"{row.domain}/{row.test}", row.seed] = sign * row.score
+    decisions, goes_on = (race.decisions, race.race.next is not None) if race else (None, False)
+    found = best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference, raced=decisions)
+    # If lower scores are better, all signs were flipped. Means get their sign back. Leads keep the flipped sign, so
+    # that the better method has a positive lead.
+    methods = tuple(replace(one, mean=sign * one.mean + 0.0) for one in found.methods)
+    return replace(found, methods=methods, race_goes_on=goes_on)
+
+
+def _on_dataset(
+    by_k: Mapping[int, Sequence[Row]],
+    predictions: Mapping[str, Sequence[StoredPredictions]],
+    without_seeds: Collection[str],
+    smallest_difference: float,
+) -> Iterator[tuple[int, Comparison]]:
+    """Yield each k of a single dataset with its comparison, if the methods can be compared image by image."""
+    for k, rows in by_k.items():
+        if (correct := correct_by_method(rows, predictions)) is not None:
+            yield k, best_set_on_dataset(correct, without_seeds=without_seeds, smallest_difference=smallest_difference)
