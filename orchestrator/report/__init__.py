@@ -5,8 +5,8 @@ figure; ``tables/``, ``figures/`` and ``paper/`` (tables beside published number
 pages, and ``write`` writes everything into a folder. Start reading in ``registry.py``.
 """
 
-from orchestrator.report.analysis.grid_results import arrange_results
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.terminal import terminal_summary
 from orchestrator.report.write import write_report
 
-__all__ = ["arrange_results", "terminal_summary", "write_report"]
+__all__ = ["GridResults", "terminal_summary", "write_report"]

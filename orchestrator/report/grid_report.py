@@ -7,7 +7,7 @@ from orchestrator.analysis.scores import check_scored
 from orchestrator.artifacts.head import EqualClasses, Head, equal_classes_of
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
-from orchestrator.report.analysis.grid_results import GridResults, arrange_results
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.write import write_report
 from orchestrator.store import CorruptArtifact, Store
@@ -22,7 +22,7 @@ SHOWN_DATASETS = 3
 def read_grid_results(plan: Plan, store: Store) -> GridResults:
     """Return the results of a plan, arranged once for the report, the terminal and MLflow."""
     grid = plan.grid
-    return arrange_results(
+    return GridResults(
         name=grid.name,
         title=grid.title,
         description=grid.description,

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -118,12 +117,10 @@ def _processes(grid: GridResults) -> int:
 
 def _part_of(group: ComparisonGroup, grid: GridResults) -> GridResults:
     """Return the part of the results that the figures of ``group`` read. It is sent to another process."""
-    cells = {row.cell_id: grid.cells[row.cell_id] for row in group.rows}
-    unread: dict[str, Any] = dict.fromkeys(("results", "rows", "planned", "missing", "failures", "sources"), ())
-    small = replace(grid, groups=(group,), cells=cells, labels={}, names_of=None, **unread)
-    # These are sent too: to compute them, the other process would import all methods, and with them PyTorch.
-    vars(small).update(display_names=grid.display_names, styles=grid.styles)
-    return small
+    sent = {name: getattr(grid, name) for name in ("methods", "method_names", "verdicts", "display_names", "styles")}
+    part = GridResults(results=(), label_of=str, metric=grid.metric)
+    vars(part).update(sent, groups=(group,), cells={row.cell_id: grid.cells[row.cell_id] for row in group.rows})
+    return part
 
 
 def write_verdicts(records: Sequence[Mapping[str, Any]], folder: Path) -> None:

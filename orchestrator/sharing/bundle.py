@@ -31,7 +31,7 @@ from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
 from orchestrator.core.recipes import SourceRecipe
 from orchestrator.planning.plan import Plan
-from orchestrator.report.analysis.grid_results import arrange_results
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.grid_report import text_limits
 from orchestrator.report.registry import all_of, report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
@@ -131,7 +131,7 @@ class Bundle:
 
         is_race = failed is not None
         races = grid_races(cells, label_of, self.results, failed, metric, read, smallest) if is_race else ()
-        arranged = arrange_results(
+        arranged = GridResults(
             results=self.results,
             planned=cells,
             label_of=label_of,

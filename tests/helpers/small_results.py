@@ -11,7 +11,7 @@ from rich.console import Console
 from bolt.protocol import STRICT, Protocol
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.report import terminal_summary, write_report
-from orchestrator.report.analysis.grid_results import GridResults, arrange_results
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Timings
 
 TITLES = {"zero_shot": "Zero-shot", "bolt": "BOLT", "linear_probe": "Linear probe"}
@@ -102,8 +102,8 @@ def grid(
 
 
 def arrange(results: Sequence[Result], failures: Sequence[Failure] = (), **more: Any) -> Any:
-    """Return the arranged results. ``more``: further arguments of ``arrange_results``."""
-    return arrange_results(**{"results": results, "failures": failures, "label_of": label, **more})
+    """Return the arranged results. ``more``: further arguments of ``GridResults``."""
+    return GridResults(**{"results": results, "failures": failures, "label_of": label, **more})
 
 
 def write(folder: Path, results: Sequence[Result], **changes: object):  # type: ignore[no-untyped-def]
@@ -111,7 +111,7 @@ def write(folder: Path, results: Sequence[Result], **changes: object):  # type: 
         "name": "demo", "title": "A grid", "description": "For the tests.", "results": results, "failures": (),
         "planned": [r.cell for r in results], "label_of": label,
     }  # fmt: skip
-    return write_report(arrange_results(**{**arguments, **changes}), folder)  # type: ignore[arg-type]
+    return write_report(GridResults(**{**arguments, **changes}), folder)  # type: ignore[arg-type]
 
 
 def terminal(results: GridResults, *, width: int = 500, verbose: bool = False) -> str:

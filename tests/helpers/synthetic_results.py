@@ -18,7 +18,7 @@ from orchestrator.analysis.rows import SourceRow
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.grid import load_grid
-from orchestrator.report.analysis.grid_results import GridResults, arrange_results
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.grid_report import published_of
 from orchestrator.report.paper.published import published_accuracy, published_datasets
 from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Timings
@@ -44,7 +44,7 @@ def everything(
     Args:
         failing: every ``failing``-th cell has failed; 0 for none.
         missing: every ``missing``-th cell was not run; 0 for none.
-        changes: other arguments of ``arrange_results``.
+        changes: other arguments of ``GridResults``.
     """
     catalog = load_catalog()
     grid = load_grid(name, catalog, only=only)
@@ -60,7 +60,7 @@ def everything(
         "failures": failures, "planned": grid.cells, "label_of": grid.label, "published_of": published_of(catalog),
         "names_of": catalog.published_names, "sources": _sources(sorted(pairs), catalog),
     }  # fmt: skip
-    return arrange_results(**{**arguments, **changes})
+    return GridResults(**{**arguments, **changes})
 
 
 _WHEN = "2026-01-02T03:04:05+00:00"

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 
-from orchestrator.analysis.comparable import seedless_methods
+from orchestrator.analysis.comparable import Place, seedless_methods
 from orchestrator.analysis.metrics import METRICS, Metric
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import Summary, summarize_seeds
-from orchestrator.report.notation import DASH, digits_of
+from orchestrator.report.notation import DASH, SELECTED, digits_of
 from orchestrator.tracks import Track, stored_track
 from orchestrator.util.identity import slug
 from orchestrator.util.units import pluralize
@@ -35,6 +35,11 @@ class GroupKey:
     backbone: str
     domain: str
     ablations: bool = False
+
+    @property
+    def place(self) -> Place:
+        """The track, protocol, backbone and domain."""
+        return self.track, self.protocol, self.backbone, self.domain
 
     @property
     def slug(self) -> str:
@@ -65,8 +70,9 @@ class ComparisonGroup:
         of_changed_protocol: bool,
     ) -> None:
         """``curves``: id of a cell that was scored after every epoch -> the accuracies on the target's test split."""
-        self.key, self.title, self.rows, self.of_changed_protocol = key, title, tuple(rows), of_changed_protocol
-        self._curves = curves
+        self.key, self.rows, self.of_changed_protocol, self._curves = key, rows, of_changed_protocol, curves
+        self.selects_on_test = any(row.selects_on_test for row in rows)
+        self.title = f"{title} {SELECTED}" if self.selects_on_test else title
         self.ks: tuple[int, ...] = tuple(sorted({row.k for row in rows} - {0})) or (0,)
         self._rows: dict[tuple[str, int, str], dict[int, Row]] = defaultdict(dict)
         for row in rows:
@@ -76,7 +82,6 @@ class ComparisonGroup:
         order = [m for m in methods if m in present]
         self.methods: tuple[str, ...] = tuple(sorted(order, key=lambda m: m not in self.fixed))
         self.seeds: tuple[int, ...] = tuple(sorted({row.seed for row in rows if row.method not in self.fixed}))
-        self.selects_on_test = any(row.selects_on_test for row in rows)
         self._tests: dict[tuple[int, bool], tuple[str, ...]] = {}
 
     @property

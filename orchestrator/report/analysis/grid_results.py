@@ -1,6 +1,6 @@
 """All results of a grid, arranged so that every table, figure and sentence reads the same numbers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ from orchestrator.analysis.comparable import Ablation, ablations_of, changed_pla
 from orchestrator.analysis.display_names import display_names, summaries
 from orchestrator.analysis.raced_places import RacedPlace, left_out_cells
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
-from orchestrator.analysis.scores import ReadPredictions, scores_of
+from orchestrator.analysis.scores import ReadPredictions, Scores, scores_of
 from orchestrator.analysis.verdict import VerdictSeries, verdicts_of
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
@@ -22,46 +22,150 @@ from orchestrator.tracks import TRACKS, MetricName, stored_track
 from orchestrator.util.grouping import grouped
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GridResults:
-    """Everything that a report is written from.
+    """The results of a grid, and everything that a report derives from them.
 
     Attributes:
         name, title, description: of the grid.
-        methods: labels in the order of the plan; ``method_names`` maps each label to the method's identifier.
-        cells: every planned or measured cell by its id; ``labels`` has their labels.
-        verdicts: which methods may be the best, by track, protocol, domain and backbone. They leave out ablations and
-            changed protocols.
-        missing: planned cells that have neither a result nor a failure, and that no race leaves out.
-        metric: the metric by which methods are compared; ``None`` for the metric of each track.
-        unscored: results without a score, because the metric needs their predictions, which the store lacks.
-        raced: the races that decided which cells were measured.
-        left_out: planned cells that the races no longer need, and that have neither a result nor a failure.
+        results: in the order of the plan. If a cell is given several results, the last one counts.
+        label_of: gives the label of a cell's method with its settings.
+        published_of: gives the accuracy that the paper prints for a row.
         names_of: gives the paper's names of backbones and datasets; without it, the paper's tables are left out.
         text_limits: the classes whose text vectors are equal, for each backbone and dataset that has such classes.
+        read_predictions: most metrics need it, and so do verdicts on single datasets.
+        smallest_difference, saves: of the verdicts (:func:`orchestrator.analysis.verdict.verdicts_of`).
+        metric: the metric by which methods are compared; ``None`` for the metric of each track.
+        raced: the races that decided which cells were measured.
     """
 
-    name: str
-    title: str
-    description: str
-    results: tuple[Result, ...]
-    failures: tuple[Failure, ...]
-    planned: tuple[Cell, ...]
-    sources: tuple[SourceRow, ...]
-    rows: tuple[Row, ...]
-    cells: Mapping[str, Cell]
-    labels: Mapping[str, str]
-    methods: tuple[str, ...]
-    method_names: Mapping[str, str]
-    groups: tuple[ComparisonGroup, ...]
-    verdicts: tuple[VerdictSeries, ...]
-    missing: tuple[Cell, ...]
-    metric: MetricName | None = None
-    unscored: tuple[Result, ...] = ()
+    results: Sequence[Result]
+    label_of: LabelOf
+    failures: Sequence[Failure] = ()
+    planned: Sequence[Cell] = ()
+    name: str = ""
+    title: str = ""
+    description: str = ""
+    published_of: PublishedOf | None = None
     names_of: NamesOf | None = None
-    text_limits: tuple[EqualClasses, ...] = ()
-    raced: tuple[RacedPlace, ...] = ()
-    left_out: tuple[Cell, ...] = ()
+    sources: Sequence[SourceRow] = ()
+    text_limits: Sequence[EqualClasses] = ()
+    read_predictions: ReadPredictions | None = None
+    smallest_difference: float = SMALLEST_DIFFERENCE
+    saves: CostKind = "operations"
+    metric: MetricName | None = None
+    raced: Sequence[RacedPlace] = ()
+
+    def __post_init__(self) -> None:
+        by_id = {result.cell.id: result for result in self.results}
+        object.__setattr__(self, "results", tuple(by_id[id_] for id_ in self.cells if id_ in by_id))
+
+    @cached_property
+    def cells(self) -> Mapping[str, Cell]:
+        """Every planned or measured cell by its id."""
+        return {cell.id: cell for cell in (*self.planned, *(result.cell for result in self.results))}
+
+    @cached_property
+    def labels(self) -> Mapping[str, str]:
+        """The label of every cell by the cell's id."""
+        return labels_of(self.cells.values(), self.label_of)
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """The labels in the order of the plan."""
+        return tuple(dict.fromkeys(self.labels[id_] for id_ in self.cells))
+
+    @cached_property
+    def method_names(self) -> Mapping[str, str]:
+        """Method label -> the method's identifier."""
+        return {self.labels[id_]: cell.method.name for id_, cell in self.cells.items()}
+
+    @cached_property
+    def _scores(self) -> Scores:
+        return scores_of(self.results, self.metric, self.read_predictions)
+
+    @cached_property
+    def rows(self) -> Sequence[Row]:
+        """A row for each result and test split with a score."""
+        return row_list(self.results, self.labels, self.published_of, self._scores)
+
+    @property
+    def unscored(self) -> list[Result]:
+        """The results without a score, because the metric needs their predictions, which the store lacks."""
+        scored = {cell_id for cell_id, _ in self._scores}
+        return [result for result in self.results if result.cell.id not in scored]
+
+    @cached_property
+    def left_out(self) -> list[Cell]:
+        """The planned cells that the races no longer need, and that have neither a result nor a failure."""
+        unneeded = left_out_cells(self.raced) - self._ended
+        return [cell for cell in self.planned if cell.id in unneeded]
+
+    @cached_property
+    def missing(self) -> list[Cell]:
+        """The planned cells that have neither a result nor a failure, and that no race leaves out."""
+        settled = self._ended.union(cell.id for cell in self.left_out)
+        return [cell for cell in self.planned if cell.id not in settled]
+
+    @property
+    def _ended(self) -> set[str]:
+        return {result.cell.id for result in self.results} | {failure.id for failure in self.failures}
+
+    @cached_property
+    def _ablations(self) -> frozenset[Ablation]:
+        return ablations_of(self.cells.values(), self.labels)
+
+    @cached_property
+    def verdicts(self) -> tuple[VerdictSeries, ...]:
+        """Which methods may be the best, by track, protocol, domain and backbone.
+
+        Ablations and changed protocols are left out.
+        """
+        return verdicts_of(
+            comparable_rows(self.rows, self._ablations),
+            results=self.results,
+            read_predictions=self.read_predictions,
+            smallest_difference=self.smallest_difference,
+            saves=self.saves,
+            raced=self.raced,
+        )
+
+    @cached_property
+    def groups(self) -> tuple[ComparisonGroup, ...]:
+        """The groups that have rows, by track, and for each track in the order of the plan.
+
+        Ablations get a separate group. The domain's group has means over all datasets of the domain. An ablation is
+        planned on only some of these datasets, so it would have no mean in the domain's group. For comparison, the
+        separate group also has the rows of the unchanged method on the datasets, k and seeds of its ablations.
+        """
+        found = grouped(self.rows, lambda r: GroupKey(*place_of(r), (*place_of(r), r.method) in self._ablations))
+        planned = (GroupKey(*place_of(cell)) for cell in self.cells.values())
+        by_key = {key: found.get(key, []) for key in (*planned, *found)}
+
+        def position(row: Row) -> tuple[str, str, int, int]:
+            return row.method_name, row.test, row.k, row.seed
+
+        for key in [key for key in by_key if key.ablations]:
+            covered = {position(row) for row in by_key[key]}
+            by_key[key] += [row for row in by_key[replace(key, ablations=False)] if position(row) in covered]
+        tracks = list(TRACKS)
+        keys = sorted(
+            (key for key, own in by_key.items() if own),
+            key=lambda key: tracks.index(key.track) if key.track in tracks else len(tracks),
+        )
+        changed = changed_places(key.place for key in keys)
+        curves = {
+            result.cell.id: result.curves["accuracy"]
+            for result in self.results
+            if stored_track(result.cell.track).scored_after_epochs and "accuracy" in result.curves
+        }
+        return tuple(
+            ComparisonGroup(
+                key, _title(key, keys), by_key[key], self.methods, curves=curves,
+                of_changed_protocol=key.place in changed,
+            )
+            for key in keys
+        )  # fmt: skip
 
     @property
     def main_groups(self) -> tuple[ComparisonGroup, ...]:
@@ -148,120 +252,6 @@ class GridResults:
     def summaries(self) -> Mapping[str, str]:
         """Method label -> one line that says what the method does."""
         return summaries(self.method_names)
-
-
-def arrange_results(
-    *,
-    results: Sequence[Result],
-    failures: Sequence[Failure] = (),
-    planned: Sequence[Cell] = (),
-    label_of: LabelOf,
-    name: str = "",
-    title: str = "",
-    description: str = "",
-    published_of: PublishedOf | None = None,
-    names_of: NamesOf | None = None,
-    sources: Sequence[SourceRow] = (),
-    text_limits: Sequence[EqualClasses] = (),
-    read_predictions: ReadPredictions | None = None,
-    smallest_difference: float = SMALLEST_DIFFERENCE,
-    saves: CostKind = "operations",
-    metric: MetricName | None = None,
-    raced: Sequence[RacedPlace] = (),
-) -> GridResults:
-    """Arrange results and failures in the order of the plan. If a cell has several results, the last one counts.
-
-    ``metric``: the metric by which methods are compared, by default that of each track. Most metrics need
-    ``read_predictions``, and so do verdicts on single datasets. ``raced``: the races that decided which cells were
-    measured.
-    """
-    by_id = {result.cell.id: result for result in results}
-    cells = {cell.id: cell for cell in (*planned, *(result.cell for result in by_id.values()))}
-    ordered = [by_id[id_] for id_ in cells if id_ in by_id]
-    labels = labels_of(cells.values(), label_of)
-    scores = scores_of(ordered, metric, read_predictions)
-    scored = {cell_id for cell_id, _ in scores}
-    rows = row_list(ordered, labels, published_of, scores)
-    ablations = ablations_of(cells.values(), labels)
-    ended = {result.cell.id for result in ordered} | {failure.id for failure in failures}
-    not_needed = left_out_cells(raced) - ended
-    settled = ended | not_needed
-    methods = tuple(dict.fromkeys(labels[id_] for id_ in cells))
-    curves = {
-        result.cell.id: result.curves["accuracy"]
-        for result in ordered
-        if stored_track(result.cell.track).scored_after_epochs and "accuracy" in result.curves
-    }
-    return GridResults(
-        name=name,
-        title=title,
-        description=description,
-        results=tuple(ordered),
-        failures=tuple(failures),
-        planned=tuple(planned),
-        sources=tuple(sources),
-        rows=tuple(rows),
-        cells=cells,
-        labels=labels,
-        methods=methods,
-        method_names={labels[id_]: cell.method.name for id_, cell in cells.items()},
-        groups=_groups(rows, cells.values(), methods, curves, ablations),
-        verdicts=verdicts_of(
-            comparable_rows(rows, ablations),
-            results=ordered,
-            read_predictions=read_predictions,
-            smallest_difference=smallest_difference,
-            saves=saves,
-            raced=raced,
-        ),
-        missing=tuple(cell for cell in planned if cell.id not in settled),
-        metric=metric,
-        unscored=tuple(result for result in ordered if result.cell.id not in scored),
-        names_of=names_of,
-        text_limits=tuple(text_limits),
-        raced=tuple(raced),
-        left_out=tuple(cell for cell in planned if cell.id in not_needed),
-    )
-
-
-def _groups(
-    rows: Sequence[Row],
-    cells: Iterable[Cell],
-    methods: Sequence[str],
-    curves: Mapping[str, Sequence[float]],
-    ablations: frozenset[Ablation],
-) -> tuple[ComparisonGroup, ...]:
-    """Return the groups that have rows, by track, and for each track in the order of the plan.
-
-    Ablations get a separate group. The domain's group has means over all datasets of the domain. An ablation is planned
-    on only some of these datasets, so it would have no mean in the domain's group. For comparison, the separate group
-    also has the rows of the unchanged method on the datasets, k and seeds of its ablations.
-    """
-    found = grouped(rows, lambda row: GroupKey(*place_of(row), (*place_of(row), row.method) in ablations))
-    planned = (GroupKey(*place_of(cell)) for cell in cells)
-    by_key = {key: found.get(key, []) for key in (*planned, *found)}
-
-    def position(row: Row) -> tuple[str, str, int, int]:
-        return row.method_name, row.test, row.k, row.seed
-
-    for key in [key for key in by_key if key.ablations]:
-        covered = {position(row) for row in by_key[key]}
-        by_key[key] += [row for row in by_key[replace(key, ablations=False)] if position(row) in covered]
-    by_key = {key: own for key, own in by_key.items() if own}
-    tracks = list(TRACKS)
-    keys = sorted(by_key, key=lambda key: tracks.index(key.track) if key.track in tracks else len(tracks))
-    changed = changed_places((key.track, key.protocol, key.backbone, key.domain) for key in keys)
-    return tuple(
-        ComparisonGroup(
-            key,
-            _title(key, keys) + (f" {SELECTED}" if any(row.selects_on_test for row in by_key[key]) else ""),
-            by_key[key],
-            methods,
-            curves=curves,
-            of_changed_protocol=(key.track, key.protocol, key.backbone, key.domain) in changed,
-        )
-        for key in keys
-    )
 
 
 def _place(series: VerdictSeries) -> GroupKey:

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.analysis.metrics import METRICS, Answers
 from orchestrator.analysis.scores import check_scored
 from orchestrator.analysis.seed_means import seed_means, summarize
-from orchestrator.report.analysis.grid_results import GridResults, arrange_results
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.store.predictions import StoredPredictions, checked_predictions
 from orchestrator.store.results import Result
@@ -54,9 +54,7 @@ def arranged(metric: MetricName | None, track: str = "fewshot", lost: int = 0) -
         without = {one.cell.id for one in results[:lost]}
         return {one.cell.id: predictions[one.cell.id] for one in asked if one.cell.id not in without}
 
-    return arrange_results(
-        results=results, label_of=lambda cell: cell.method.name, read_predictions=read, metric=metric
-    )
+    return GridResults(results=results, label_of=lambda cell: cell.method.name, read_predictions=read, metric=metric)
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -12,7 +12,7 @@ from orchestrator.analysis.metrics import METRICS
 from orchestrator.analysis.rows import Row, row_list
 from orchestrator.analysis.scores import Score
 from orchestrator.analysis.verdict import verdicts_of
-from orchestrator.report import arrange_results
+from orchestrator.report import GridResults
 from orchestrator.tracks import TRACKS
 from orchestrator.tracks.base_to_new import BASE_TO_NEW
 from tests.helpers.small_results import DATASETS, arrange, base_to_new_result, cell, grid, label, result
@@ -118,7 +118,7 @@ def test_variants_planned_on_fewer_datasets_take_no_part() -> None:
     def label_of(one) -> str:  # type: ignore[no-untyped-def]
         return label(one) + " (rank 8)" * bool(one.method.settings)
 
-    (answer,) = arrange_results(results=[*results, variant], label_of=label_of).verdicts
+    (answer,) = GridResults(results=[*results, variant], label_of=label_of).verdicts
     assert [score.method for score in answer.verdicts[0].comparison.methods] == ["BOLT", "Linear probe"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from bolt.protocol import PUBLISHED
 from orchestrator.analysis.rows import labels_of, row_list
 from orchestrator.core.cell import Cell, DatasetRef
-from orchestrator.report.analysis.grid_results import arrange_results
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import DASH
 from orchestrator.report.tables.accuracy import main_table
 from tests.helpers.small_results import ZERO_SHOT, arrange, cell, grid, is_cell, label, result
@@ -98,7 +98,7 @@ def test_ablations_on_some_datasets_stand_beside_their_method_on_the_same_cells(
     def named(one: Cell) -> str:
         return "rank 3" if one.method.settings else one.method.name
 
-    arranged = arrange_results(results=[*whole, *few], failures=[], planned=cells, label_of=named)
+    arranged = GridResults(results=[*whole, *few], failures=[], planned=cells, label_of=named)
     main, ablations = arranged.groups
     assert "rank 3" not in main.methods
     assert ablations.methods == ("bolt", "rank 3")

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.analysis.seed_means import summarize
 from orchestrator.report import registry
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.grid_results import GridResults, arrange_results
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.figures.costs import accuracy_against_costs
 from orchestrator.report.notation import signed
 from orchestrator.report.tables.accuracy import main_table
@@ -111,7 +111,7 @@ def test_variants_of_a_method_stand_in_the_order_of_the_grid() -> None:
         for k in (1, 4)
         for seed in (0, 1)
     ]
-    named = arrange_results(
+    named = GridResults(
         results=results[::-1],
         failures=(),
         planned=[r.cell for r in results],

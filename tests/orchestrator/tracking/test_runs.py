@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bolt.protocol import PUBLISHED
-from orchestrator.report import arrange_results
+from orchestrator.report import GridResults
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracking.runs import Labels, cell_run
 from orchestrator.tracking.summaries import summary_runs
@@ -83,7 +83,7 @@ def test_means_and_curves_say_what_the_verdicts_say() -> None:
         for seed in (1, 2)
     ]
     cells = [result.cell for result in results]
-    answers = arrange_results(results=results, planned=cells, label_of=lambda cell: cell.method.name).verdicts
+    answers = GridResults(results=results, planned=cells, label_of=lambda cell: cell.method.name).verdicts
     (answer,) = answers
     runs = summary_runs(results, describe, GRID, verdicts=answers)
     means = {(run.params["method"], int(run.params["k"])): run for run in runs if run.kind == "mean"}

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from orchestrator.report import arrange_results
+from orchestrator.report import GridResults
 from orchestrator.store.results import Result
 from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.runs import Labels
@@ -40,7 +40,7 @@ def test_links_search_what_runs_have(sqlite_store: tuple[str, str], tracker: Tra
         return replace(describe(result), ablation=result is ablation)
 
     cells = [one.cell for one in results]
-    arranged = arrange_results(results=results, planned=cells, label_of=lambda cell: cell.method.name)
+    arranged = GridResults(results=results, planned=cells, label_of=lambda cell: cell.method.name)
     tracker.sync(results, describe_all, verdicts=arranged.verdicts)
     links = ui_links(sqlite_store[0], GRID, base)
     titles = [title for title in links if "2 methods" in title]
