@@ -11,8 +11,7 @@ from bolt.task.support import NESTED_DRAWS
 from orchestrator.artifacts.features import SupportFeatures, TestFeatures, TestViewFeatures, ValidationFeatures
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
-from orchestrator.artifacts.meta_start import MetaStart
-from orchestrator.artifacts.source_model import Source, source_address
+from orchestrator.artifacts.source_model import MetaStart, Source, source_address
 from orchestrator.artifacts.spec import ArtifactSpec, round_up, with_inputs
 from orchestrator.artifacts.spectra import DIRECTIONS_STEP, DomainTotal, SourceDirections
 from orchestrator.artifacts.support_images import SupportImages

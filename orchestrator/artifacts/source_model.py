@@ -1,16 +1,18 @@
-"""Sources: image towers that are each fine-tuned on one dataset. Kind ``SourceModel``: a source fine-tuned here.
+"""Image towers that are trained here: ``SourceModel``, fine-tuned on one dataset, and ``MetaStart``, meta-learned.
 
-Shape legend: N test images, D embedding width.
+Shape legend: B images of a batch, N test images, D embedding width, S image side.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from bolt.clip.input_size import InputSize
@@ -19,8 +21,10 @@ from bolt.clip.transfer import ReadAhead
 from bolt.task.classifiers import CosineClassifier
 from bolt.task.scoring import accuracy, predict_classes, scoring_batches
 from bolt.task.support import batch_order
+from bolt.training.episode import MetaRecipe
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
+from bolt.training.meta import REPORT_INTERVAL, MetaTask, meta_learn
 from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
@@ -43,8 +47,8 @@ _KEPT_WIDTHS_OF_TIMM = 16
 """``_KEPT_WIDTHS`` of timm's blocks. They also keep the outputs of both layer norms (2 widths) and of the activation
 (4)."""
 
-SOURCE_SEED = 0
-"""Seed of the order and crops of fine-tuning. A source is fine-tuned once, on the whole training split."""
+TRAINING_SEED = 0
+"""Seed of the order, crops and episodes of a training. A tower is trained once, on whole training splits."""
 
 
 def training_mib(entry: BackboneEntry, batch_size: int) -> float:
@@ -122,17 +126,12 @@ class SourceModel(Source):
 
         A build that was killed continues from its last snapshot and ends with the same bits.
         """
-        name, views = self.dataset.name, Views(light=True)
+        name = self.dataset.name
         backbone = cache.pop_backbone(self.backbone)
-        spec = Images(self.dataset, "train", self.image_size)
-        images = cache.get(spec)
-        placed = place_images(spec, images, cache)
+        labels_N, pixels = training_images(self.dataset, self.image_size, cache)
         recipe = TrainingRecipe(**asdict(self.recipe))
         resume = builder.snapshots.load()
         curve = [row["train_loss"] for row in resume["curve"]] if resume else []
-
-        def pixels(view: int, rows: Tensor) -> Tensor:
-            return views.draw(placed, rows.tolist(), view, size=self.image_size.side, dataset=name, seed=SOURCE_SEED)
 
         def on_epoch_end(epoch: int, state: Callable[[], dict[str, Any]]) -> None:
             builder.progress(epoch + 1, recipe.epochs)
@@ -141,9 +140,9 @@ class SourceModel(Source):
         tensors = finetune_source(
             backbone,
             cache.get(Head(self.backbone, self.dataset, self.image_size)),
-            torch.from_numpy(images.labels),
+            labels_N,
             pixels,
-            lambda epoch: batch_order(len(images), dataset=name, seed=SOURCE_SEED, epoch=epoch),
+            lambda epoch: batch_order(len(labels_N), dataset=name, seed=TRAINING_SEED, epoch=epoch),
             recipe,
             lambda epoch, metrics: curve.append(metrics["train_loss"]),
             on_epoch_end=on_epoch_end,
@@ -154,10 +153,100 @@ class SourceModel(Source):
         builder.meta.update(
             dataset=name,
             backbone=self.backbone.name,
-            train_images=len(images),
+            train_images=len(labels_N),
             train_loss=curve,
             **source_accuracy(tensors, self.backbone, self.dataset, cache),
         )
+
+
+@dataclass(frozen=True)
+class MetaStart(ArtifactSpec):
+    """An image tower meta-learned on the training splits of some datasets."""
+
+    kind = "sources"
+    title = "meta-learned starts"
+    shrink_hint = "fewer backbones or datasets of the meta track"
+    gpu_share = 1.0
+
+    backbone: BackboneRef
+    datasets: tuple[DatasetRef, ...]
+    image_size: InputSize
+    recipe: MetaRecipe
+
+    @property
+    def name_parts(self) -> tuple[str | int, ...]:
+        return self.backbone.name, "meta", self.recipe.variant, len(self.datasets)
+
+    @property
+    def inputs(self) -> tuple[ArtifactSpec, ...]:
+        size = self.image_size
+        pairs = ((Images(dataset, "train", size), Head(self.backbone, dataset, size)) for dataset in self.datasets)
+        return tuple(chain.from_iterable(pairs))
+
+    def size_bytes(self, catalog: Catalog) -> int:
+        return FLOAT_BYTES * catalog.backbone(self.backbone.name).parameters
+
+    def gflops(self, catalog: Catalog) -> float:
+        passes = 2 if self.recipe.variant == "maml" else 1
+        of_episode = self.recipe.support * self.recipe.inner_steps + self.recipe.query
+        images = TRAINING_FACTOR * passes * self.recipe.steps * self.recipe.tasks_per_step * of_episode
+        return images * catalog.backbone(self.backbone.name).gflops_per_image
+
+    def build(self, cache: ArtifactCache, builder: Builder) -> None:
+        """Meta-learn the tower into ``tower.safetensors``.
+
+        A build that was killed continues from its last snapshot and ends with the same bits.
+        """
+        snapshot = builder.snapshots.load()
+        curve: list[float] = snapshot["meta_loss"] if snapshot else []
+
+        def on_interval_end(interval: int, state: Callable[[], dict[str, Any]]) -> None:
+            builder.progress(min((interval + 1) * REPORT_INTERVAL, self.recipe.steps), self.recipe.steps)
+            builder.snapshots.save_if_due(
+                lambda: {"training": state(), "meta_loss": curve}, cache.settings.snapshot_seconds
+            )
+
+        tensors = meta_learn(
+            cache.backbone(self.backbone),
+            [self._task(dataset, cache) for dataset in self.datasets],
+            self.recipe,
+            seed=TRAINING_SEED,
+            report=lambda interval, metrics: curve.append(metrics["meta_loss"]),
+            on_interval_end=on_interval_end,
+            resume=snapshot["training"] if snapshot else None,
+        )
+        save_tensors(tensors, builder.folder / TOWER_FILE)
+        names = [dataset.name for dataset in self.datasets]
+        builder.meta.update(backbone=self.backbone.name, datasets=names, meta_loss=curve)
+
+    def _task(self, dataset: DatasetRef, cache: ArtifactCache) -> MetaTask:
+        kept_bytes = KEPT_BYTES // len(self.datasets)
+        labels_N, pixels = training_images(dataset, self.image_size, cache, kept_bytes)
+        return MetaTask(dataset.name, cache.get(Head(self.backbone, dataset, self.image_size)), labels_N, pixels)
+
+    def load(self, artifact: Artifact, device: str) -> dict[str, Tensor]:
+        """Return the tower's tensors by open_clip's visual names, on the device."""
+        tensors = load_file(artifact.path(TOWER_FILE))
+        return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def training_images(
+    dataset: DatasetRef, image_size: InputSize, cache: ArtifactCache, kept_bytes: int = KEPT_BYTES
+) -> tuple[Tensor, Callable[[int, Tensor], Tensor]]:
+    """Return the labels (N,) of a dataset's training images, and the function that makes the images' light views.
+
+    ``pixels(view, rows)`` returns one augmented view of these images, uint8 (B, 3, S, S).
+    ``kept_bytes``: see :class:`~orchestrator.artifacts.views.DeviceImages`.
+    """
+    spec, views = Images(dataset, "train", image_size), Views(light=True)
+    images = cache.get(spec)
+    placed = place_images(spec, images, cache, kept_bytes)
+
+    def pixels(view: int, rows: Tensor) -> Tensor:
+        side, name = image_size.side, dataset.name
+        return views.draw(placed, rows.tolist(), view, size=side, dataset=name, seed=TRAINING_SEED)
+
+    return torch.from_numpy(images.labels), pixels
 
 
 def source_address(backbone: str, source: SourceRef) -> str:

@@ -12,8 +12,7 @@ import torch
 from bolt.clip.tower import tower_digest
 from bolt.training.episode import MetaRecipe
 from bolt.training.meta import REPORT_INTERVAL
-from orchestrator.artifacts.meta_start import MetaStart
-from orchestrator.artifacts.source_model import SourceModel
+from orchestrator.artifacts.source_model import MetaStart, SourceModel
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, artifact_cache, build, with_inputs
 from orchestrator.catalog import load_catalog
 from orchestrator.core.events import TaskEvent
