@@ -37,27 +37,25 @@ class Workspace:
     store: Store
     settings: RunSettings
 
-    def plan(self, *, retry_failed: bool = False, raced: bool = False) -> Plan:
-        """Compare the grid with the store, and return the plan.
-
-        ``retry_failed``: whether failed cells count as open. ``raced``: whether races choose which cells run.
-        """
+    def plan(self, *, retry_failed: bool = False) -> Plan:
+        """Compare the grid with the store, and return the plan. ``retry_failed``: whether failed cells are open too."""
         from orchestrator.planning.plan import make_plan
 
-        data = self.settings.data_folder
-        return make_plan(self.grid, self.catalog, self.store, data, retry_failed=retry_failed, raced=raced)
+        return make_plan(self.grid, self.catalog, self.store, self.settings.data_folder, retry_failed=retry_failed)
 
     def results_plan(self, metric: MetricName | None = None) -> Plan:
-        """Return the plan by which a command reads the grid's results.
+        """Return the plan by which a command reads the grid's results, without the artifacts that a run would build.
 
         If the last run was a race, the plan has races too. A race stops measuring methods that cannot be the best any
         more.
         ``metric``: the metric by which methods are compared; ``None`` for the metric of the grid or of its tracks.
         """
+        from orchestrator.planning.plan import results_plan
         from orchestrator.progress.status_file import was_raced
 
-        read = replace(self, grid=replace(self.grid, metric=metric or self.grid.metric))
-        return read.plan(raced=was_raced(self.store.files, self.grid.given, self.grid.race))
+        grid, raced = self.grid, was_raced(self.store.files, self.grid.given, self.grid.race)
+        read = replace(grid, metric=metric or grid.metric)
+        return results_plan(read, self.catalog, self.store, self.settings.data_folder, raced=raced)
 
 
 def open_workspace(

@@ -184,12 +184,19 @@ def make_plan(
     data_root: Path | None = None,
     *,
     retry_failed: bool = False,
-    raced: bool = False,
 ) -> Plan:
     """Compare a grid with a store. Damaged results are moved aside; nothing else changes."""
+    plan = replace(results_plan(grid, catalog, store, data_root), retry_failed=retry_failed)
+    return _with_artifacts(plan, store)
+
+
+def results_plan(
+    grid: Grid, catalog: Catalog, store: Store, data_root: Path | None = None, *, raced: bool = False
+) -> Plan:
+    """Return the plan by which results are read: with the outcomes of all cells, and without any artifact."""
     cells = tuple(in_running_order(grid.cells))
     sources = source_models(grid, catalog, data_root)
-    return _compared(Plan(grid, catalog, data_root, cells, sources, retry_failed, raced=raced), store)
+    return Plan(grid, catalog, data_root, cells, sources, raced=raced).with_outcomes(store)
 
 
 def raced_plan(plan: Plan, store: Store) -> Plan:
@@ -204,12 +211,11 @@ def raced_plan(plan: Plan, store: Store) -> Plan:
 
 def next_block(plan: Plan, store: Store, tried: Collection[str]) -> Plan:
     """Return the plan of the cells that a race measures next, without the cells whose ids are in ``tried``."""
-    return _compared(replace(plan, tried=frozenset(tried)), store)
+    return _with_artifacts(replace(plan, tried=frozenset(tried)).with_outcomes(store), store)
 
 
-def _compared(plan: Plan, store: Store) -> Plan:
-    """Return the plan with the outcomes that the store has now, and with the artifacts that it lacks now."""
-    plan = plan.with_outcomes(store)
+def _with_artifacts(plan: Plan, store: Store) -> Plan:
+    """Return the plan with the artifacts that its cells need, and with those that the store lacks."""
     specs = _artifacts_to_have(plan)
     built = store.files.map(lambda spec: store.is_intact(spec.address, spec.identity), specs)
     missing = tuple(spec for spec, there in zip(specs, built, strict=True) if not there)

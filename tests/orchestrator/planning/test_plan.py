@@ -14,7 +14,7 @@ from orchestrator.grid import Grid, load_grid
 from orchestrator.planning.checks import check_inputs
 from orchestrator.planning.cost import cell_gflops
 from orchestrator.planning.estimate import estimate, estimate_line
-from orchestrator.planning.plan import Plan, in_running_order, make_plan, source_models
+from orchestrator.planning.plan import Plan, in_running_order, make_plan, results_plan, source_models
 from orchestrator.planning.plan_view import plan_view
 from orchestrator.store import Store
 from orchestrator.store.results import Failure
@@ -55,6 +55,20 @@ def test_every_cell_is_done_or_failed_or_to_do(grid: Grid, catalog: Catalog, tmp
     assert failed.id in {failure.id for failure in after.failed}
     assert not {*done, failed} & set(after.todo)
     assert before.todo == before.cells, "a plan does not change"
+
+
+def test_who_only_reads_results_leaves_artifacts_alone(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
+    """A report read every artifact that the open cells need, and set damaged ones aside."""
+    store = Store(tmp_path)
+    spec = make_plan(grid, catalog, store).missing[0]
+    with store.building(spec.address, spec.identity) as builder:
+        (builder.folder / "file").write_bytes(b"content")
+    store.artifact(spec.address).path("file").write_bytes(b"damaged")
+    plan = results_plan(grid, catalog, store)
+    assert plan.todo
+    assert not plan.artifacts
+    assert store.artifact(spec.address)
+    assert spec in make_plan(grid, catalog, store).missing  # a run builds it again
 
 
 def test_equal_cells_that_share_no_objects_need_the_same_artifacts(catalog: Catalog) -> None:
