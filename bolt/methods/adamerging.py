@@ -130,10 +130,8 @@ def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:
 register(
     name="adamerging",
     title="AdaMerging",
-    palette=31,
     summary="learns a coefficient for every source and tensor by the entropy of predictions",
     paper="https://arxiv.org/abs/2310.02575",
-    settings_class=AdaMergingSettings,
     adapt=adapt,
     tracks=frozenset({"tta"}),
     uses_sources=True,

@@ -106,10 +106,8 @@ def adapt(task: Task, settings: ApeSettings) -> Adapted:
 register(
     name="ape",
     title="APE",
-    palette=39,
     summary="adds a cache of the support on the channels that tell classes apart",
     paper="https://arxiv.org/abs/2304.01195",
-    settings_class=ApeSettings,
     adapt=adapt,
     uses_validation=True,
     support_feature_views=lambda settings: settings.passes,

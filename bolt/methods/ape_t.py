@@ -84,10 +84,8 @@ def adapt(task: Task, settings: ApeTSettings) -> Adapted:
 register(
     name="ape_t",
     title="APE-T",
-    palette=40,
     summary="trains class residuals on the channels that tell classes apart, and weights of the cached images",
     paper="https://arxiv.org/abs/2304.01195",
-    settings_class=ApeTSettings,
     adapt=adapt,
     uses_validation=True,
     support_feature_views=lambda settings: max(settings.passes, settings.epochs),

@@ -120,10 +120,8 @@ def _tower_passes(support_size: int, settings: AtlasSettings) -> TowerPasses:
 register_tower_training(
     name="atlas",
     title="aTLAS",
-    palette=4,
     summary="trains a coefficient for every source and tensor",
     paper="https://arxiv.org/abs/2407.02880",
-    settings_class=AtlasSettings,
     adapt=adapt,
     tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
     track_defaults={"tta": {"epochs": 1, "learning_rate": 1e-2}},

@@ -8,10 +8,12 @@ shows a complete example.
 
 import dataclasses
 import difflib
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import NoneType
 from typing import Any, ParamSpec
 
 from bolt.protocol import ADDED_LATER, STRICT, Protocol
@@ -83,13 +85,10 @@ class Method:
         name: lower-case identifier, used in grids, results and tables.
         title: the name printed in tables and figures.
         summary: what the method does, in a few words that can follow the title.
-        palette: the method's position in the report's list of colours, markers and lines; ``None``: the position is
-            computed from the name. Positions from 19 on repeat colours. Two methods of one colour must not be in one
-            test-time figure.
         paper: address of the paper or of the reference implementation.
-        settings_class: a frozen dataclass, whose defaults are the recommended recipe. Settings are part of a cell's
-            identity.
         adapt: ``adapt(task, settings) -> Adapted``. An error that it raises is recorded as the cell's failure.
+        settings_class: a frozen dataclass, whose defaults are the recommended recipe; by default the type that
+            ``adapt`` states for its ``settings``. Settings are part of a cell's identity.
         version: a number to be raised whenever a change of the code changes the results. It is part of a cell's
             identity.
         tracks: names of the tracks on which the method can be measured.
@@ -138,8 +137,8 @@ class Method:
     name: str
     title: str
     paper: str
-    settings_class: type[Any]
     adapt: Callable[[Task, Any], Adapted]
+    settings_class: type[Any] = NoneType
     version: int = 1
     tracks: frozenset[str] = frozenset({"fewshot", "ood", "meta"})
     track_defaults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
@@ -165,7 +164,11 @@ class Method:
     idle: Sequence[Idle] = ()
     test_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     summary: str = ""
-    palette: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.settings_class is NoneType:
+            stated = inspect.signature(self.adapt, eval_str=True).parameters["settings"].annotation
+            object.__setattr__(self, "settings_class", stated)
 
     @property
     def uses_source_models(self) -> bool:

@@ -96,10 +96,8 @@ _IDLE = (
 register_tower_training(
     name="bolt",
     title="BOLT",
-    palette=1,
     summary="trains coefficients of an orthonormal basis of the sources' singular directions",
     paper=PAPER,
-    settings_class=BoltSettings,
     adapt=adapt,
     tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
     track_defaults={"tta": {"epochs": 1, "batch_size": 32, "alpha_by": "mutual_information"}},
@@ -114,10 +112,8 @@ register_tower_training(
 register(
     name="bolt_pooled",
     title="BOLT (training-free)",
-    palette=6,
     summary="pools coefficients of an orthonormal basis of the sources' singular directions; trains nothing",
     paper=PAPER,
-    settings_class=PooledStartSettings,
     adapt=adapt_pooled,
     tracks=frozenset({"fewshot", "ood", "tta"}),
     track_defaults={"tta": {"alpha_by": "mutual_information"}},

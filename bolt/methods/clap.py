@@ -121,10 +121,8 @@ def train_prototypes(task: Task, settings: ClapSettings, text_CD: Tensor) -> Ada
 register(
     name="clap",
     title="CLAP",
-    palette=24,
     summary="trains class prototypes that a penalty holds to the text embeddings",
     paper="https://arxiv.org/abs/2312.12730",
-    settings_class=ClapSettings,
     adapt=adapt,
     presets={"zs_lp": {"constraint": "none"}},
     support_feature_views=lambda settings: settings.views,

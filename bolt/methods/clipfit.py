@@ -91,10 +91,8 @@ def adapt(task: Task, settings: ClipFitSettings) -> Adapted:
 register_tower_training(
     name="clipfit",
     title="CLIPFit",
-    palette=54,
     summary="trains biases of the text tower and the image tower's layer norms",
     paper="https://arxiv.org/abs/2409.16718",
-    settings_class=ClipFitSettings,
     adapt=adapt,
     presets={"imagenet": {"epochs": 10}},
     trains_text=lambda settings: True,

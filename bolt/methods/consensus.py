@@ -64,9 +64,7 @@ def adapt(task: Task, settings: ConsensusSettings) -> Adapted:
 register_merging(
     name="consensus",
     title="Consensus",
-    palette=45,
     summary="adds the entries of the summed task vectors that several tasks use",
     paper="https://arxiv.org/abs/2405.07813",
-    settings_class=ConsensusSettings,
     adapt=adapt,
 )

@@ -144,10 +144,8 @@ def tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:
 register(
     name="coop",
     title="CoOp",
-    palette=18,
     summary="learns the context words of the prompt",
     paper="https://arxiv.org/abs/2109.01134",
-    settings_class=CoOpSettings,
     adapt=adapt,
     presets={"imagenet": {"epochs": 50}, "photo": {"initial_words": "a photo of a"}},
     names_new_classes=True,

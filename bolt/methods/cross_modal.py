@@ -157,10 +157,8 @@ def train_head(
 register(
     name="cross_modal",
     title="Cross-modal probe",
-    palette=25,
     summary="trains a linear head on images and text embeddings together",
     paper="https://arxiv.org/abs/2301.06267",
-    settings_class=CrossModalSettings,
     adapt=adapt,
     version=2,
     support_feature_views=lambda settings: settings.views,

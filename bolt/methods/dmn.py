@@ -127,10 +127,8 @@ def adapt(task: Task, settings: DmnSettings) -> Adapted:
 register(
     name="dmn",
     title="DMN",
-    palette=49,
     summary="lets a memory of features of each class answer every query, beside the text head",
     paper="https://arxiv.org/abs/2403.17589",
-    settings_class=DmnSettings,
     adapt=adapt,
     tracks=frozenset({"fewshot", "ood", "meta", "tta_stream"}),
     support_feature_views=lambda settings: EVALUATION_VIEW,

@@ -89,10 +89,8 @@ def adapt(task: Task, settings: DmnTrainedSettings) -> Adapted:
 register(
     name="dmn_trained",
     title="DMN, trained",
-    palette=60,
     summary="trains biases of each class for the queries, rows, answers and text of DMN's memory",
     paper="https://arxiv.org/abs/2403.17589",
-    settings_class=DmnTrainedSettings,
     adapt=adapt,
     support_feature_views=lambda settings: min(settings.views, settings.epochs),
     test_settings={"epochs": 2, "views": 2, "batch_size": 8},

@@ -55,9 +55,7 @@ def adapt(task: Task, settings: IsoCSettings) -> Adapted:
 register_merging(
     name="iso_c",
     title="Iso-C",
-    palette=37,
     summary="merges the sources' task vectors and equalises their singular values",
     paper="https://arxiv.org/abs/2502.04959",
-    settings_class=IsoCSettings,
     adapt=adapt,
 )

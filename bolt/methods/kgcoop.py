@@ -45,10 +45,8 @@ def adapt(task: Task, settings: KgCoOpSettings) -> Adapted:
 register(
     name="kgcoop",
     title="KgCoOp",
-    palette=47,
     summary="learns the context words of the prompt, held near hand-made prompts",
     paper="https://arxiv.org/abs/2303.13283",
-    settings_class=KgCoOpSettings,
     adapt=adapt,
     names_new_classes=True,
     trains_text=lambda settings: True,

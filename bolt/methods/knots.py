@@ -76,10 +76,8 @@ def adapt(task: Task, settings: KnotsSettings) -> Adapted:
 register_merging(
     name="knots",
     title="KnOTS",
-    palette=46,
     summary="merges the sources' task vectors by TIES in a basis that they share",
     paper="https://arxiv.org/abs/2410.19735",
-    settings_class=KnotsSettings,
     adapt=adapt,
     source_directions=lambda settings, width, sources: 0,
 )

@@ -93,10 +93,8 @@ def adapt(task: Task, settings: LinesSettings) -> Adapted:
 register_merging(
     name="lines",
     title="LiNeS",
-    palette=44,
     summary="scales a merged update with the depth of the block",
     paper="https://arxiv.org/abs/2410.17146",
-    settings_class=LinesSettings,
     adapt=adapt,
     source_directions=lambda settings, width, sources: (
         directions_of_each(settings, width, sources) if settings.of == "tsv_merge" else 0

@@ -185,10 +185,8 @@ def _choose(data_ND: Features, labels_N: Labels, settings: LogisticProbeSettings
 register(
     name="logistic_probe",
     title="Logistic regression probe",
-    palette=8,
     summary="fits logistic regression on frozen features, from scratch",
     paper="https://arxiv.org/abs/2103.00020",
-    settings_class=LogisticProbeSettings,
     adapt=adapt,
     version=2,
     support_feature_views=lambda settings: EVALUATION_VIEW,

@@ -93,10 +93,8 @@ def adapt(task: Task, settings: LoraXsSettings) -> Adapted:
 register_tower_training(
     name="lora_xs",
     title="LoRA-XS",
-    palette=32,
     summary="trains a small core between the singular directions of each weight",
     paper="https://arxiv.org/abs/2405.17604",
-    settings_class=LoraXsSettings,
     adapt=adapt,
     training_forwards=2.8,
     test_settings={"epochs": 2, "batch_size": 8, "rank": 4, "alpha": 4.0},

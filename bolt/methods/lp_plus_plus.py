@@ -274,10 +274,8 @@ def _train_as_published(
 register(
     name="lp_plus_plus",
     title="LP++",
-    palette=5,
     summary="blends a linear probe with the text head",
     paper="https://arxiv.org/abs/2404.02285",
-    settings_class=LpPlusPlusSettings,
     adapt=adapt,
     version=2,
     presets={"official_code": {"variant": "official_code", "views": 1}},

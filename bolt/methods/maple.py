@@ -99,10 +99,8 @@ def adapt(task: Task, settings: MapleSettings) -> Adapted:
 register_tower_training(
     name="maple",
     title="MaPLe",
-    palette=55,
     summary="learns tokens of both towers, coupled by linear maps",
     paper="https://arxiv.org/abs/2210.03117",
-    settings_class=MapleSettings,
     adapt=adapt,
     tracks=frozenset({"fewshot", "ood"}),
     presets={"cross_dataset": {"depth": 3, "epochs": 2, "learning_rate": 2.6e-3}},

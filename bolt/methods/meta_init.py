@@ -66,10 +66,8 @@ register(
     name="meta_init",
     version=2,
     title="Meta-learned start",
-    palette=7,
     summary="fine-tunes the tower from a meta-learned start",
     paper="https://arxiv.org/abs/1703.03400",
-    settings_class=MetaInitSettings,
     adapt=adapt,
     tracks=frozenset({"fewshot", "meta"}),
     presets={

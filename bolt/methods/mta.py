@@ -108,10 +108,8 @@ def adapt(task: Task, settings: MtaSettings) -> Adapted:
 register(
     name="mta",
     title="MTA",
-    palette=52,
     summary="classifies the mode of an image's views, which trusts views that agree",
     paper="https://arxiv.org/abs/2405.02266",
-    settings_class=MtaSettings,
     adapt=adapt,
     tracks=frozenset({"tta_image"}),
     test_views=lambda settings: settings.views,

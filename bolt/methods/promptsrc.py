@@ -129,10 +129,8 @@ def tower_passes(support_size: int, settings: PromptSrcSettings) -> TowerPasses:
 register_tower_training(
     name="promptsrc",
     title="PromptSRC",
-    palette=56,
     summary="learns tokens of both towers, held near the frozen CLIP and averaged over epochs",
     paper="https://arxiv.org/abs/2307.06948",
-    settings_class=PromptSrcSettings,
     adapt=adapt,
     tracks=frozenset({"fewshot", "ood"}),
     presets={

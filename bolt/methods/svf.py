@@ -86,10 +86,8 @@ def adapt(task: Task, settings: SvfSettings) -> Adapted:
 register_tower_training(
     name="svf",
     title="SVF",
-    palette=30,
     summary="trains the singular values of the tower's weights",
     paper="https://arxiv.org/abs/2206.06122",
-    settings_class=SvfSettings,
     adapt=adapt,
     training_forwards=4.0,
 )

@@ -39,10 +39,8 @@ def adapt(task: Task, settings: TaskArithmeticSettings) -> Adapted:
 register_merging(
     name="task_arithmetic",
     title="Task arithmetic",
-    palette=13,
     summary="adds the mean of the sources' task vectors to the tower",
     paper="https://arxiv.org/abs/2212.04089",
-    settings_class=TaskArithmeticSettings,
     adapt=adapt,
     source_directions=lambda settings, width, sources: 0,
     test_settings={"alphas": (0.1, 0.3)},

@@ -161,10 +161,8 @@ def adapt(task: Task, settings: TdaSettings) -> Adapted:
 register(
     name="tda",
     title="TDA",
-    palette=27,
     summary="keeps caches of confident and of uncertain test images beside the text head",
     paper="https://arxiv.org/abs/2403.18293",
-    settings_class=TdaSettings,
     adapt=adapt,
     version=2,
     tracks=frozenset({"tta_stream"}),

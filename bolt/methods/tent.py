@@ -112,10 +112,8 @@ def adapt(task: Task, settings: TentSettings) -> Adapted:
 register(
     name="tent",
     title="Tent",
-    palette=26,
     summary="trains the layer norms to minimise the entropy of the predictions",
     paper="https://arxiv.org/abs/2006.10726",
-    settings_class=TentSettings,
     adapt=adapt,
     tracks=frozenset({"tta"}),
     changes_tower=True,

@@ -111,10 +111,8 @@ def adapt(task: Task, settings: TiesSettings) -> Adapted:
 register_merging(
     name="ties",
     title="TIES",
-    palette=36,
     summary="trims the sources' task vectors, elects signs, and merges the rest",
     paper="https://arxiv.org/abs/2306.01708",
-    settings_class=TiesSettings,
     adapt=adapt,
     uses_mean_task_vector=False,
 )

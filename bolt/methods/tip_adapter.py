@@ -68,10 +68,8 @@ def _adapt_as_published(task: Task) -> Adapted:
 register(
     name="tip_adapter",
     title="Tip-Adapter",
-    palette=2,
     summary="adds a key-value cache of the support images to the text head",
     paper="https://arxiv.org/abs/2207.09519",
-    settings_class=CacheSettings,
     adapt=adapt,
     version=2,
     baseline_crop=True,

@@ -87,10 +87,8 @@ def adapt(task: Task, settings: TptSettings) -> Adapted:
 register(
     name="tpt",
     title="TPT",
-    palette=53,
     summary="tunes the context words to the views of each image",
     paper="https://arxiv.org/abs/2209.07511",
-    settings_class=TptSettings,
     adapt=adapt,
     tracks=frozenset({"tta_image"}),
     trains_text=lambda settings: True,

@@ -244,10 +244,8 @@ def adapt(task: Task, settings: TransClipSettings) -> Adapted:
 register(
     name="trans_clip",
     title="TransCLIP",
-    palette=28,
     summary="classifies all test images together, by Gaussian classes and neighbours",
     paper="https://arxiv.org/abs/2406.01837",
-    settings_class=TransClipSettings,
     adapt=adapt,
     tracks=frozenset({"tta"}),
     idle=(Idle(("gamma", "skip_nearest"), {}),),

@@ -50,10 +50,8 @@ def directions_of_each(settings: object, width: int, sources: int) -> int:
 register_merging(
     name="tsv_merge",
     title="TSV-M",
-    palette=14,
     summary="merges the singular vectors of the sources' task vectors",
     paper="https://arxiv.org/abs/2412.00081",
-    settings_class=TsvMergeSettings,
     adapt=adapt,
     source_directions=directions_of_each,
 )

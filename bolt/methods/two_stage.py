@@ -113,10 +113,8 @@ def _tower_passes(support_size: int, settings: TwoStageSettings) -> TowerPasses:
 register_tower_training(
     name="two_stage",
     title="2SFS",
-    palette=35,
     summary="trains the layer norms, then the classifier",
     paper="https://arxiv.org/abs/2503.11609",
-    settings_class=TwoStageSettings,
     adapt=adapt,
     tower_passes=_tower_passes,
     training_forwards=2.01,

@@ -102,10 +102,8 @@ def adapt(task: Task, settings: VeraSettings) -> Adapted:
 register_tower_training(
     name="vera",
     title="VeRA",
-    palette=33,
     summary="trains scaling vectors around shared random matrices",
     paper="https://arxiv.org/abs/2310.11454",
-    settings_class=VeraSettings,
     adapt=adapt,
     training_forwards=3.2,
     test_settings={"epochs": 2, "batch_size": 8, "rank": 4},

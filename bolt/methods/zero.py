@@ -71,10 +71,8 @@ def adapt(task: Task, settings: ZeroSettings) -> Adapted:
 register(
     name="zero",
     title="ZERO",
-    palette=51,
     summary="lets the most certain views of an image vote",
     paper="https://arxiv.org/abs/2405.18330",
-    settings_class=ZeroSettings,
     adapt=adapt,
     tracks=frozenset({"tta_image"}),
     test_views=lambda settings: settings.views,

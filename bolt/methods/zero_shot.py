@@ -21,7 +21,6 @@ register(
     title="Zero-shot CLIP",
     summary="classifies by the text embeddings of the class names alone",
     paper="https://arxiv.org/abs/2103.00020",
-    settings_class=ZeroShotSettings,
     adapt=adapt,
     tracks=frozenset({"fewshot", "ood", "tta", "tta_stream", "tta_image", "meta"}),
     uses_support=False,

@@ -39,7 +39,6 @@ register(
     name="prototype",
     title="Prototypes",
     paper="https://example.org/your-paper",
-    settings_class=PrototypeSettings,
     adapt=adapt,
     support_feature_views=lambda settings: 0,
     test_settings={},
