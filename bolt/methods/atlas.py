@@ -24,7 +24,7 @@ Shape legend: N sources, P composed tensors, K groups, M numbers of a tensor, B 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -103,13 +103,14 @@ def adapt(task: Task, settings: AtlasSettings) -> Adapted:
     published = task.protocol.atlas == "as_published"
     theirs = ReferenceDeviations(gradient_scale=65536, step_on_full_batches=True)
     min_batches, deviations = (1, theirs) if published else (MIN_BATCHES, NO_DEVIATIONS)
-    train(task, trainable, settings, min_batches=min_batches, deviations=deviations)
+    result = train(task, trainable, settings, min_batches=min_batches, deviations=deviations)
     lambda_NPK = composition.coefficients.detach()
     if task.unlabelled is not None and task.protocol.atlas_tta == "as_published":
         lambda_NPK.zero_()
+        result = adapted(task, trainable)
     coefficients = lambda_NPK if settings.partitions else lambda_NPK.squeeze(-1)
     details = {"coefficients": coefficients.numel(), "sources": len(coefficients), "tensors": len(composition.names)}
-    return adapted(task, trainable, details=details, coefficients={"lambda": coefficients.clone()})
+    return replace(result, details=details, coefficients={"lambda": coefficients.clone()})
 
 
 def _tower_passes(support_size: int, settings: AtlasSettings) -> TowerPasses:

@@ -23,7 +23,7 @@ from torch import Tensor
 from bolt.clip.tensor_names import MATRIX_KINDS, layer_norm_names
 from bolt.methods.base import register_tower_training
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import adapted, train, trainable_tower
+from bolt.training.adaptation import train, trainable_tower
 from bolt.training.loop import TrainingRecipe
 from bolt.util.ranges import some_of
 
@@ -56,8 +56,7 @@ def adapt(task: Task, settings: BitFitSettings) -> Adapted:
     """Train the biases on the support."""
     frozen = task.backbone.tower
     trainable = trainable_tower(frozen.copy(trainable=bias_names(frozen.state_dict_open_clip(), settings.biases)))
-    train(task, trainable, settings)
-    return adapted(task, trainable)
+    return train(task, trainable, settings)
 
 
 register_tower_training(

@@ -27,7 +27,7 @@ from bolt.methods.common.pooled_start import PooledStart, PooledStartSettings, p
 from bolt.methods.common.scale_selection import images_scored
 from bolt.spectral.spectral_linear import merge_coefficients
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import Trainable, adapted, train
+from bolt.training.adaptation import Trainable, train
 from bolt.training.loop import ReferenceDeviations, TrainingRecipe
 from bolt.util.ranges import Range
 
@@ -68,9 +68,9 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
     trainable = Trainable(start.tower, [*start.coefficients.values()], lambda: merge_coefficients(start.tower))
     before = None if task.unlabelled is None else merge_coefficients(start.tower)
     deviations = ReferenceDeviations(late_schedule=task.protocol.schedule_offset, equal_batches=True)
-    train(task, trainable, settings, start=before, deviations=deviations)
+    result = train(task, trainable, settings, start=before, deviations=deviations)
     trained = {f"trained/{name}": value.detach().clone() for name, value in start.coefficients.items()}
-    return adapted(task, trainable, details=start.details, coefficients=_pooled(start) | trained, change=start.change())
+    return replace(result, details=start.details, coefficients=_pooled(start) | trained, change=start.change())
 
 
 def _pooled(start: PooledStart) -> dict[str, Tensor]:

@@ -114,8 +114,7 @@ def train_prototypes(task: Task, settings: ClapSettings, text_CD: Tensor) -> Ada
             details = {"lambda_mean": float(lambda_C.mean())}
             return Adapted(classifier(), None, prototypes_CD.numel(), details)
 
-    fit_task(task, [prototypes_CD], loss_of_rows, order, recipe, adapted, **coop_options(recipe))
-    return adapted()
+    return fit_task(task, [prototypes_CD], loss_of_rows, order, recipe, adapted, **coop_options(recipe))
 
 
 register(

@@ -32,7 +32,7 @@ from bolt.methods.base import register_tower_training
 from bolt.methods.common.coop_training import CoopTrainingSettings, coop_options
 from bolt.methods.common.prompts import TrainedText
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import Trainable, adapted, train, trainable_tower
+from bolt.training.adaptation import Trainable, train, trainable_tower
 from bolt.training.loop import cross_entropy
 from bolt.util.ranges import NotNegative
 
@@ -77,15 +77,14 @@ def trainable(task: Task, settings: ClipFitSettings) -> tuple[Trainable, Trained
         logits_BC = text.classifier_of(head_CD)(tower(images_B3SS))
         return cross_entropy(logits_BC, labels_B) + settings.distance_weight * distance
 
-    return replace(trainable_tower(tower, *text.parameters), loss=loss, classifier=text.classifier), text
+    return replace(text.joined(trainable_tower(tower)), loss=loss), text
 
 
 def adapt(task: Task, settings: ClipFitSettings) -> Adapted:
     """Train the biases and the layer norms on the support."""
-    model, text = trainable(task, settings)
+    model, _ = trainable(task, settings)
     recipe = settings.recipe(settings.epochs)
-    train(task, model, recipe, **coop_options(recipe))
-    return adapted(task, model, embed_classes=text.embed_classes)
+    return train(task, model, recipe, **coop_options(recipe))
 
 
 register_tower_training(

@@ -150,8 +150,7 @@ def train_head(
         return torch.cat([next(rows) for _ in range(steps)])
 
     schedule = warmup_schedule(settings.learning_rate, settings.iterations)
-    fit_task(task, [weight_CD], loss_of_rows, order, recipe, adapted, schedule=schedule)
-    return adapted()
+    return fit_task(task, [weight_CD], loss_of_rows, order, recipe, adapted, schedule=schedule)
 
 
 register(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bolt.methods.base import register_tower_training
 from bolt.task.classifiers import CosineClassifier
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import adapted, train, trainable_tower
+from bolt.training.adaptation import train, trainable_tower
 from bolt.training.loop import TrainingRecipe
 
 
@@ -36,9 +36,7 @@ def adapt(task: Task, settings: FullFinetuneSettings) -> Adapted:
     head_CD = task.head_CD.to(task.backbone.device).clone().requires_grad_(settings.train_head)
     others = [head_CD] if settings.train_head else []
     trainable = trainable_tower(tower, *others, classify=CosineClassifier(head_CD, task.backbone.logit_scale))
-    train(task, trainable, settings)
-    head_CD.requires_grad_(False)
-    return adapted(task, trainable)
+    return train(task, trainable, settings)
 
 
 register_tower_training(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bolt.clip.tensor_names import layer_norm_names
 from bolt.methods.base import TowerPasses, register
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import adapted, train, trainable_tower
+from bolt.training.adaptation import train, trainable_tower
 from bolt.training.loop import TrainingRecipe
 
 
@@ -36,8 +36,7 @@ def adapt(task: Task, settings: LayerNormSettings) -> Adapted:
         raise ValueError("layer_norm adapts to unlabelled test images, and this task has none; use the tta track")
     frozen = task.backbone.tower
     trainable = trainable_tower(frozen.copy(trainable=layer_norm_names(frozen.state_dict_open_clip())))
-    train(task, trainable, settings)
-    return adapted(task, trainable)
+    return train(task, trainable, settings)
 
 
 register(

@@ -38,7 +38,7 @@ from bolt.protocol import ADDED_LATER
 from bolt.seeds import isolated_torch_rng
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import Trainable, adapted, train
+from bolt.training.adaptation import Trainable, train
 from bolt.training.loop import TrainingRecipe
 
 _LINEAR_IN_OPEN_CLIP = ("_proj.", ".mlp.c_fc.", ".attn.qkv.", ".attn.proj.", ".mlp.fc")
@@ -132,9 +132,9 @@ class AdaptedText(TrainedText):
         """Return the logits (B, C) of raw features, in training. Every call encodes all classes, with new dropout."""
         self.tower.train()
         if not self._dropout:
-            return self.classifier_of(self.head())(features_BD)
+            return super().classify(features_BD)
         with isolated_torch_rng("lora", "text dropout", self._task.dataset, self._task.seed, next(self._steps)):
-            return self.classifier_of(self.head())(features_BD)
+            return super().classify(features_BD)
 
 
 def adapt(task: Task, settings: LoraSettings, dora: bool = False) -> Adapted:
@@ -146,16 +146,10 @@ def adapt(task: Task, settings: LoraSettings, dora: bool = False) -> Adapted:
     if published:
         model = with_head(task, model)
     blocks = adapted_blocks(task.backbone.tower, settings, dora)
-    text = AdaptedText(task, settings, dora) if settings.towers == "both" else None
-    if text is not None:
-        parameters = [*model.parameters, *text.parameters]
-        model = replace(model, parameters=parameters, classify=text.classify, classifier=text.classifier)
+    if settings.towers == "both":
+        model = AdaptedText(task, settings, dora).joined(model)
         blocks += adapted_blocks(task.backbone.text_tower, settings, dora)
-    train(task, model, settings)
-    for tensor in model.parameters:
-        tensor.requires_grad_(False)
-    embed_classes = text.embed_classes if text else None
-    return adapted(task, model, details={"adapters": blocks * len(settings.targets)}, embed_classes=embed_classes)
+    return replace(train(task, model, settings), details={"adapters": blocks * len(settings.targets)})
 
 
 # CLIP-LoRA takes 500 * k steps of 32 images. With C classes these are 16,000 / C epochs for every k, and 160 epochs for

@@ -20,19 +20,20 @@ Shape legend: J blocks with tokens, K tokens of a block, W width of the text tow
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
 from bolt.clip.tensor_names import DEEP_PROMPTS
+from bolt.clip.tower import ImageTower
 from bolt.methods.base import register_tower_training
 from bolt.methods.common.coop_training import coop_options
 from bolt.methods.common.prompts import DeepPromptSettings, TrainedText, prompted_towers
 from bolt.seeds import torch_generator
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import Trainable, adapted, train
+from bolt.training.adaptation import Trainable, train
 
 
 @dataclass(frozen=True)
@@ -78,22 +79,17 @@ def trainable(task: Task, settings: MapleSettings) -> tuple[Trainable, TrainedTe
         features_BD: Tensor = functional_call(tower, {DEEP_PROMPTS: image_tokens()}, (images_B3SS,))
         return features_BD
 
-    model = Trainable(
-        encode,
-        [text_JKW, weights_JVW, biases_JV],
-        current=lambda: task.backbone.tower.with_prompts(image_tokens()).requires_grad_(False),
-        classify=lambda features_BD: text.classifier_of(text.head())(features_BD),
-        classifier=text.classifier,
-    )
-    return model, text
+    def current() -> ImageTower:
+        return task.backbone.tower.with_prompts(image_tokens()).requires_grad_(False)
+
+    return text.joined(Trainable(encode, [weights_JVW, biases_JV], current)), text
 
 
 def adapt(task: Task, settings: MapleSettings) -> Adapted:
     """Train the tokens and the maps on the support."""
-    model, text = trainable(task, settings)
+    model, _ = trainable(task, settings)
     recipe = settings.recipe(settings.epochs_for(len(task.support)))
-    train(task, model, recipe, **coop_options(recipe))
-    return adapted(task, model, embed_classes=text.embed_classes, details={"epochs": recipe.epochs})
+    return replace(train(task, model, recipe, **coop_options(recipe)), details={"epochs": recipe.epochs})
 
 
 register_tower_training(

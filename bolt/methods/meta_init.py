@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from bolt.methods.base import Idle, TowerPasses, register
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import adapted, train, trainable_tower
+from bolt.training.adaptation import train, trainable_tower
 from bolt.training.episode import MetaRecipe, Variant
 from bolt.training.loop import TrainingRecipe
 from bolt.util.ranges import AtLeast1, NotNegative, Positive, Range
@@ -57,9 +57,7 @@ def adapt(task: Task, settings: MetaInitSettings) -> Adapted:
     tower.load_open_clip(task.initial)
     head_CD = (task.backbone.logit_scale * task.head_CD.to(device)).requires_grad_()
     trainable = trainable_tower(tower, head_CD, classify=LinearClassifier(head_CD))
-    train(task, trainable, settings)
-    head_CD.requires_grad_(False)
-    return adapted(task, trainable)
+    return train(task, trainable, settings)
 
 
 register(

@@ -102,12 +102,12 @@ def trainable(task: Task, settings: PromptSrcSettings) -> tuple[Trainable, Train
         unit_BD = F.normalize(tower(images_B3SS), dim=-1)
         return torch.stack(losses(task, settings, unit_BD, text.head(), frozen_BD, labels_B)).sum()
 
-    return replace(trainable_tower(tower, *text.parameters), loss=loss, classifier=text.classifier), text
+    return replace(text.joined(trainable_tower(tower)), loss=loss), text
 
 
 def adapt(task: Task, settings: PromptSrcSettings) -> Adapted:
     """Train the tokens on the support, and average them over the epochs."""
-    model, text = trainable(task, settings)
+    model, _ = trainable(task, settings)
     averages = [torch.zeros_like(tensor) for tensor in model.parameters]
     weights = epoch_weights(settings).tolist()
 
@@ -118,7 +118,7 @@ def adapt(task: Task, settings: PromptSrcSettings) -> Adapted:
     recipe = settings.recipe(settings.epochs)
     train(replace(task, after_epoch=average), model, recipe, **coop_options(recipe))
     restore(model.parameters, averages)
-    return adapted(task, model, embed_classes=text.embed_classes)
+    return adapted(task, model)
 
 
 def tower_passes(support_size: int, settings: PromptSrcSettings) -> TowerPasses:

@@ -26,6 +26,7 @@ Shape legend: N test images, B batch, C classes.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,8 +35,8 @@ from bolt.clip.tensor_names import layer_norm_names
 from bolt.methods.base import TowerPasses, register
 from bolt.methods.common.frozen_features import entropies
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
-from bolt.training.adaptation import adapted, fit_task, trainable_tower
-from bolt.training.loop import Curve, PlainRecipe
+from bolt.training.adaptation import adapted, trainable_tower
+from bolt.training.loop import Curve, PlainRecipe, fit
 from bolt.util.ranges import AtLeast1, Checked, Positive
 
 _WATCHED_BATCHES = 4
@@ -84,7 +85,11 @@ def minimise_entropy(
     def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
         return mean_entropy(logits_of(rows))
 
-    return fit_task(task, parameters, loss_of_rows, order, recipe, make, precision=task.backbone.precision)
+    def end(epoch: int, state: object) -> None:
+        task.after_epoch(epoch, make)
+
+    how: dict[str, Any] = {"on_epoch_end": end, "precision": task.backbone.precision}
+    return fit(parameters, loss_of_rows, order, recipe, task.protocol, task.report, **how)
 
 
 def adapt(task: Task, settings: TentSettings) -> Adapted:

@@ -61,8 +61,7 @@ def _adapt_as_published(task: Task) -> Adapted:
         frozen = replace(cache, alpha=float(alpha.detach()), beta=float(beta.detach()))
         return frozen.adapted(2, {"search": "as published: trained, features and labels not matching"})
 
-    fit_task(task, [alpha, beta], loss_of_rows, lambda epoch: in_order, PUBLISHED_RECIPE, adapted)
-    return adapted()
+    return fit_task(task, [alpha, beta], loss_of_rows, lambda epoch: in_order, PUBLISHED_RECIPE, adapted)
 
 
 register(

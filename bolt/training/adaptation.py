@@ -19,7 +19,7 @@ from bolt.clip.tower import ImageTower
 from bolt.clip.transfer import to_device
 from bolt.task.classifiers import Classifier
 from bolt.task.task import Adapted, Task
-from bolt.training.loop import Curve, TrainingRecipe, cross_entropy, fit
+from bolt.training.loop import TrainingRecipe, cross_entropy, fit
 from bolt.training.test_time import Losses, Map, unlabelled_losses
 
 
@@ -36,6 +36,7 @@ class Trainable:
             result is ``classify``.
         loss: ``loss(images, labels)`` -> the mean loss of normalised images (B, 3, S, S) with labels (B,). By default
             the cross-entropy of ``classify(encode(images))``. Training on unlabelled images has a loss of its own.
+        embed_classes: as in :class:`bolt.task.task.Adapted`, if a text tower is trained too.
     """
 
     encode: Callable[[Tensor], Tensor]
@@ -44,6 +45,7 @@ class Trainable:
     classify: Callable[[Tensor], Tensor] | None = None
     classifier: Callable[[], Classifier] | None = None
     loss: Callable[[Tensor, Tensor], Tensor] | None = None
+    embed_classes: Callable[[Sequence[str]], Tensor] | None = None
 
 
 def trainable_tower(
@@ -67,8 +69,8 @@ def train(
     min_batches: int = 1,
     start: ImageTower | None = None,
     **options: Any,
-) -> Curve:
-    """Train on the labelled support or, if the task has unlabelled test images, on the test images.
+) -> Adapted:
+    """Train on the labelled support or, if the task has unlabelled test images, on the test images; return the result.
 
     Args:
         min_batches: repeat the support, in other views, until an epoch has at least this many batches (aTLAS).
@@ -97,14 +99,20 @@ def fit_task(
     recipe: TrainingRecipe,
     make: Callable[[], Adapted],
     **options: Any,
-) -> Curve:
+) -> Adapted:
     """Call :func:`bolt.training.loop.fit` with the task's protocol and its callbacks ``report`` and ``after_epoch``.
+
+    Return the result, after which the parameters are frozen.
 
     Args:
         make: makes the method's result from the current parameters.
     """
     options["on_epoch_end"] = lambda epoch, state: task.after_epoch(epoch, make)
-    return fit(parameters, loss_of_rows, order, recipe, task.protocol, task.report, **options)
+    trained = list(parameters)
+    fit(trained, loss_of_rows, order, recipe, task.protocol, task.report, **options)
+    for tensor in trained:
+        tensor.requires_grad_(False)
+    return make()
 
 
 def _labelled(task: Task, trainable: Trainable, classify: Map, batch_size: int, min_batches: int) -> Losses:
@@ -140,7 +148,8 @@ def adapted(task: Task, trainable: Trainable, **more: Any) -> Adapted:
     """Return the method's result with the current parameters. ``more`` sets further fields of the result."""
     classify = trainable.classifier() if trainable.classifier else trainable.classify or task.text_head
     count = sum(tensor.numel() for tensor in trainable.parameters)
-    return replace(Adapted(classify, trainable.current(), count), **more)
+    made = Adapted(classify, trainable.current(), count, embed_classes=trainable.embed_classes)
+    return replace(made, **more)
 
 
 def oversampling(size: int, batch_size: int, min_batches: int) -> int:

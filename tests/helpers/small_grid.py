@@ -64,9 +64,9 @@ def _adapt(task: Task, settings: Any) -> Adapted:
 
 
 STUB_METHODS = (
-    Method("plain", "Plain", "", NoSettings, _adapt, uses_support=False, tracks=frozenset({"fewshot", "ood", "tta"})),
-    Method("trained", "Trained", "", TrainedSettings, _adapt, version=3, uses_sources=True),
-    Method("unlabelled", "Unlabelled", "", NoSettings, _adapt, tracks=frozenset({"tta"})),
+    Method("plain", "Plain", "", _adapt, NoSettings, uses_support=False, tracks=frozenset({"fewshot", "ood", "tta"})),
+    Method("trained", "Trained", "", _adapt, TrainedSettings, version=3, uses_sources=True),
+    Method("unlabelled", "Unlabelled", "", _adapt, NoSettings, tracks=frozenset({"tta"})),
 )
 LoadGrid = Callable[..., Grid]
 """Loads a grid from its text and the options of ``load_grid``; the file is ``g.yaml``."""

@@ -118,5 +118,4 @@ def train_on_features(
         losses = [cross_entropy(logits_BC, labels_N[rows]) for logits_BC in logits.view(-1, *logits.shape[-2:])]
         return torch.stack(losses if penalty is None else [*losses, penalty()]).sum()
 
-    fit_task(task, parameters, loss_of_rows, order, recipe, adapted, **options)
-    return adapted()
+    return fit_task(task, parameters, loss_of_rows, order, recipe, adapted, **options)

@@ -10,7 +10,7 @@ W width of the text tower, D joint embedding width.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -24,6 +24,7 @@ from bolt.methods.common.coop_training import CoopTrainingSettings
 from bolt.seeds import torch_generator
 from bolt.task.classifiers import CosineClassifier
 from bolt.task.task import Task
+from bolt.training.adaptation import Trainable
 from bolt.util.ranges import AtLeast1
 
 _DEVIATION = 0.02
@@ -133,6 +134,20 @@ class TrainedText:
     def classifier(self) -> CosineClassifier:
         """Return the classifier of the task's classes with the current parameters."""
         return self.classifier_of(self.embed_classes(self._task.class_text.class_names))
+
+    def classify(self, features_BD: Tensor) -> Tensor:
+        """Return the logits (B, C) of raw features, differentiable in ``parameters``."""
+        return self.classifier_of(self.head())(features_BD)
+
+    def joined(self, image: Trainable) -> Trainable:
+        """Return the image tower in training together with this text tower, which gives the class vectors."""
+        return replace(
+            image,
+            parameters=[*image.parameters, *self.parameters],
+            classify=self.classify,
+            classifier=self.classifier,
+            embed_classes=self.embed_classes,
+        )
 
     def classifier_of(self, head_CD: Tensor) -> CosineClassifier:
         """Return the classifier of these unit class embeddings."""

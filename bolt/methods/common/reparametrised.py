@@ -8,6 +8,7 @@ Shape legend: (m, n) a weight matrix (out, in), B batch, S image side, D joint e
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch import Tensor
 from bolt.clip.tensor_names import MATRIX_KINDS, matrix_names
 from bolt.clip.tower import ImageTower
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import Trainable, adapted, train
+from bolt.training.adaptation import Trainable, train
 from bolt.training.loop import TrainingRecipe
 
 
@@ -40,8 +41,7 @@ def weight_matrices(tower: ImageTower, kinds: Collection[str] = tuple(MATRIX_KIN
 def train_changes(task: Task, recipe: TrainingRecipe, changes: Mapping[str, MatrixChange]) -> Adapted:
     """Train changes of weight matrices on the support. ``changes``: open_clip's name of a matrix -> its change."""
     trainable = reparametrised_tower(task.backbone.tower, changes)
-    train(task, trainable, recipe)
-    return adapted(task, trainable, details={"matrices": len(changes)})
+    return replace(train(task, trainable, recipe), details={"matrices": len(changes)})
 
 
 def reparametrised_tower(tower: ImageTower, changes: Mapping[str, MatrixChange]) -> Trainable:

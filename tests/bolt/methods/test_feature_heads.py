@@ -16,7 +16,7 @@ from bolt.methods.clap import ClapSettings, class_weights, train_prototypes
 from bolt.methods.clip_adapter import ClipAdapterSettings, train_adapter
 from bolt.methods.task_res import TaskResSettings, epochs_of, text_length, train_residual
 from bolt.task.classifiers import AdapterClassifier, LinearClassifier
-from bolt.task.task import Task
+from bolt.task.task import Adapted, Task
 from tests.helpers.adapting import adapt, classifier, with_curve, with_epochs
 from tests.helpers.frozen_tasks import frozen_task
 from tests.helpers.waves import plane_wave, unit
@@ -105,8 +105,9 @@ def test_an_epoch_has_as_many_batches_as_the_support(
     seen: list[int] = []
     task = frozen_task(backbone, lambda view: features, torch.arange(images) % 3, HEAD)
 
-    def counted(task: Task, parameters: Any, loss: Any, order: Any, *rest: Any, **how: Any) -> None:
+    def counted(task: Task, parameters: Any, loss: Any, order: Any, *rest: Any, **how: Any) -> Adapted:
         seen.append(len(order(0)))
+        return Adapted(task.text_head)
 
     monkeypatch.setattr("bolt.methods.clap.fit_task", counted)
     adapt("clap", task, views=3)

@@ -17,7 +17,7 @@ SMALL = MapleSettings(depth=2, min_steps=1)
 QUICK = MapleSettings(initial_words="a b", min_steps=1)
 
 
-def official_names(text_JKW: Tensor, weights_JVW: Tensor, biases_JV: Tensor) -> dict[str, Tensor]:
+def official_names(weights_JVW: Tensor, biases_JV: Tensor, text_JKW: Tensor) -> dict[str, Tensor]:
     """Return the trained tensors by the official code's names."""
     return {
         "compound_prompt_projections.0.bias": biases_JV[1],
