@@ -139,5 +139,4 @@ register(
     tower_passes=lambda size, settings: TowerPasses(
         training=settings.steps * min(size, _BATCHES * settings.batch_size)
     ),
-    test_settings={"steps": 3, "batch_size": 4},
 )

@@ -112,5 +112,4 @@ register(
     uses_validation=True,
     support_feature_views=lambda settings: settings.passes,
     idle=IDLE_IN_CACHE,
-    test_settings={"passes": 2},
 )

@@ -90,5 +90,4 @@ register(
     uses_validation=True,
     support_feature_views=lambda settings: max(settings.passes, settings.epochs),
     idle=(Idle(("search", "beta_max", "alpha_max"), {"validation": WITH_IMAGES}), Idle(("one_shot_alpha",), {})),
-    test_settings={"passes": 2, "epochs": 2, "batch_size": 8},
 )

@@ -174,5 +174,4 @@ register(
     reads_matrices=lambda settings: any(each.method.needs_matrices(each.settings) for each in settings.parsed),
     tower_passes=_tower_passes,
     idle=(Idle(("folds",), {"candidates": Range("several methods", lambda candidates: len(candidates) > 1)}),),
-    test_settings={"candidates": ("zero_shot", "tip_adapter(passes=2)", "bolt_pooled(top_k=2, alphas=(1.0, 3.0))")},
 )

@@ -131,7 +131,6 @@ class Method:
         training_forwards: cost of one forward and backward pass of an image or a prompt, in forward passes of the
             frozen tower: 2 if only the input needs a gradient, 3 if all weights need one.
         idle: settings that other settings make idle. A user's change of an idle setting is refused.
-        test_settings: settings with which a test runs the method in about a second.
     """
 
     name: str
@@ -162,7 +161,6 @@ class Method:
     tower_passes: Callable[[int, Any], TowerPasses] = lambda support_size, settings: TowerPasses()
     training_forwards: float = 3.0
     idle: Sequence[Idle] = ()
-    test_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     summary: str = ""
 
     def __post_init__(self) -> None:
@@ -394,6 +392,5 @@ register_tower_training = partial(
     changes_tower=True,
     names_new_classes=True,
     tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
-    test_settings={"epochs": 2, "batch_size": 8},
 )
 """Registers a method that trains parts of the image tower. The fields above are the defaults of such methods."""

@@ -107,7 +107,6 @@ register_tower_training(
     tower_passes=_tower_passes,
     training_forwards=2.26,
     idle=_IDLE,
-    test_settings={"top_k": 2, "alphas": (1.0, 3.0), "epochs": 2, "batch_size": 8},
 )
 register(
     name="bolt_pooled",
@@ -123,5 +122,4 @@ register(
     names_new_classes=True,
     tower_passes=_tower_passes,
     idle=_IDLE,
-    test_settings={"top_k": 2, "alphas": (1.0, 3.0)},
 )

@@ -125,5 +125,4 @@ register(
     adapt=adapt,
     presets={"zs_lp": {"constraint": "none"}},
     support_feature_views=lambda settings: settings.views,
-    test_settings={"epochs": 3, "views": 3},
 )

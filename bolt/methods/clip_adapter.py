@@ -93,5 +93,4 @@ register(
     adapt=adapt,
     names_new_classes=True,
     support_feature_views=lambda settings: min(settings.views, settings.epochs),
-    test_settings={"epochs": 3, "views": 3},
 )

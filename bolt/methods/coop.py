@@ -154,5 +154,4 @@ register(
     tower_passes=tower_passes,
     training_forwards=2.0,
     idle=IDLE_IN_CONTEXT,
-    test_settings={"context_tokens": 2, "epochs": 3, "views": 3},
 )

@@ -161,5 +161,4 @@ register(
     adapt=adapt,
     version=2,
     support_feature_views=lambda settings: settings.views,
-    test_settings={"iterations": 20, "views": 1},
 )

@@ -93,5 +93,4 @@ register(
     paper="https://arxiv.org/abs/2403.17589",
     adapt=adapt,
     support_feature_views=lambda settings: min(settings.views, settings.epochs),
-    test_settings={"epochs": 2, "views": 2, "batch_size": 8},
 )

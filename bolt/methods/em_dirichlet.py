@@ -116,5 +116,4 @@ register(
     adapt=adapt,
     version=2,
     tracks=frozenset({"tta"}),
-    test_settings={"rounds": 2},
 )

@@ -251,5 +251,4 @@ register(
     version=3,
     support_feature_views=lambda settings: settings.views,
     idle=(Idle(("one_shot_share",), {"alpha": None}),),
-    test_settings={"views": 3},
 )

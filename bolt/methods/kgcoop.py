@@ -54,5 +54,4 @@ register(
     tower_passes=tower_passes,
     training_forwards=2.0,
     idle=IDLE_IN_CONTEXT,
-    test_settings={"initial_words": "a b", "epochs": 3, "views": 3},
 )

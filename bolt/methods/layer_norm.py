@@ -51,5 +51,4 @@ register(
     # Weak views of the unlabelled half are encoded without a gradient, strong views of both halves are trained on.
     tower_passes=lambda size, settings: TowerPasses(settings.epochs * size, training=2 * settings.epochs * size),
     training_forwards=2.01,
-    test_settings={"batch_size": 8},
 )

@@ -196,5 +196,4 @@ register(
             noted=True,
         ),
     ),
-    test_settings={"epochs": 2, "batch_size": 8, "logit_steps": (0.25, 0.75), "folds": 2},
 )

@@ -191,5 +191,4 @@ register(
     version=2,
     support_feature_views=lambda settings: EVALUATION_VIEW,
     idle=(Idle(("one_shot_c", "folds"), {"c": None}),),
-    test_settings={"folds": 2, "max_iterations": 20},
 )

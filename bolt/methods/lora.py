@@ -208,5 +208,4 @@ for _name, _title, _summary, _paper, _dora in (
         tower_passes=_tower_passes,
         training_forwards=2.0,
         idle=() if _dora else (_OVERRIDDEN,),
-        test_settings={"epochs": 2, "batch_size": 8, "rank": 2},
     )

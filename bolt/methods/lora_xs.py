@@ -97,5 +97,4 @@ register_tower_training(
     paper="https://arxiv.org/abs/2405.17604",
     adapt=adapt,
     training_forwards=2.8,
-    test_settings={"epochs": 2, "batch_size": 8, "rank": 4, "alpha": 4.0},
 )

@@ -294,5 +294,4 @@ register(
             noted=True,
         ),
     ),
-    test_settings={"views": 2, "step_counts": (2, 4), "one_shot_steps": 4, "folds": 2},
 )

@@ -104,5 +104,4 @@ register_tower_training(
     trains_text=lambda settings: True,
     tower_passes=lambda support_size, settings: settings.passes(settings.epochs_for(support_size), support_size),
     training_forwards=2.0,
-    test_settings={"initial_words": "a b", "epochs": 2, "batch_size": 8, "min_steps": 1},
 )

@@ -79,5 +79,4 @@ register(
     changes_tower=True,
     tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
     idle=(Idle(("meta_clip_norm",), {"variant": Range("maml or first_order", lambda v: v != "reptile")}),),
-    test_settings={"epochs": 2, "batch_size": 8, "meta_steps": 2, "meta_support": 8, "meta_query": 8},
 )

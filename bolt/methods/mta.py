@@ -113,5 +113,4 @@ register(
     adapt=adapt,
     tracks=frozenset({"tta_image"}),
     test_views=lambda settings: settings.views,
-    test_settings={"views": 6},
 )

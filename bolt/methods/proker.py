@@ -142,5 +142,4 @@ register(
     adapt=adapt,
     uses_validation=True,
     support_feature_views=lambda settings: settings.views,
-    test_settings={"views": 2, "betas": (1.0, 2.0), "lambdas": (0.05, 0.1)},
 )

@@ -121,5 +121,4 @@ register_tower_training(
     clips_own_tower=True,
     tracks=frozenset({"fewshot", "ood"}),
     tower_passes=lambda support_size, settings: TowerPasses(forward=settings.views * support_size),
-    test_settings={"steps": 4, "views": 2},
 )

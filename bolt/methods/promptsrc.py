@@ -141,5 +141,4 @@ register_tower_training(
     trains_text=lambda settings: True,
     tower_passes=tower_passes,
     training_forwards=2.0,
-    test_settings={"initial_words": "a b", "tokens": 2, "epochs": 2, "batch_size": 8},
 )

@@ -43,5 +43,4 @@ register_merging(
     paper="https://arxiv.org/abs/2212.04089",
     adapt=adapt,
     source_directions=lambda settings, width, sources: 0,
-    test_settings={"alphas": (0.1, 0.3)},
 )

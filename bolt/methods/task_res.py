@@ -119,5 +119,4 @@ register(
     version=2,
     presets={"imagenet": {"learning_rate": 2e-4}},
     support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS_FEW),
-    test_settings={"epochs": 3, "views": 3},
 )

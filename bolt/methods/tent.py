@@ -124,5 +124,4 @@ register(
     changes_tower=True,
     tower_passes=lambda size, settings: TowerPasses(training=settings.epochs * size),
     training_forwards=2.01,
-    test_settings={"batch_size": 8},
 )

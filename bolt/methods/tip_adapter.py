@@ -78,5 +78,4 @@ register(
         *IDLE_IN_CACHE,
         Idle([field.name for field in fields(CacheSettings)], {"tip_adapter": "sound"}, noted=True),
     ),
-    test_settings={"passes": 2},
 )

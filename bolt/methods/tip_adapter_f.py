@@ -74,5 +74,4 @@ register(
         Idle(("alpha",), {"search": "fixed", "validation": WITH_IMAGES}),
         Idle(("beta_max", "alpha_max", "one_shot_alpha"), {"search": "loo"}),
     ),
-    test_settings={"passes": 2, "epochs": 2, "batch_size": 8},
 )

@@ -95,5 +95,4 @@ register(
     test_views=lambda settings: settings.views,
     tower_passes=lambda images, settings: TowerPasses(text_training=images * (settings.steps + 1)),
     training_forwards=2.0,
-    test_settings={"views": 6, "initial_words": "a b"},
 )

@@ -118,5 +118,4 @@ register_tower_training(
     adapt=adapt,
     tower_passes=_tower_passes,
     training_forwards=2.01,
-    test_settings={"epochs": 3, "batch_size": 8},
 )

@@ -106,5 +106,4 @@ register_tower_training(
     paper="https://arxiv.org/abs/2310.11454",
     adapt=adapt,
     training_forwards=3.2,
-    test_settings={"epochs": 2, "batch_size": 8, "rank": 4},
 )

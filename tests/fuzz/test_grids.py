@@ -16,6 +16,7 @@ from orchestrator.grid import Grid, load_grid
 from orchestrator.tracks import TRACKS
 from orchestrator.util.errors import UserError
 from tests.fuzz.cases import cases, check_message, damaged, near, odd, spoiled, written
+from tests.helpers.quick_settings import quick_settings
 
 WHOLE: dict[str, Any] = {
     "title": "Mini",
@@ -134,7 +135,7 @@ def blocks(draw: st.DrawFn) -> dict[str, Any]:
     few = st.lists(st.integers(1, 6), min_size=1, max_size=3)
 
     def method(name: str) -> Any:
-        tiny = {key: list(v) if isinstance(v, tuple) else v for key, v in METHODS[name].test_settings.items()}
+        tiny = {key: list(v) if isinstance(v, tuple) else v for key, v in quick_settings(name).items()}
         return draw(st.sampled_from((name, {name: tiny}, {name: {**tiny, "as": draw(st.text(max_size=6))}})))
 
     block: dict[str, Any] = {"track": track, "backbones": ["tiny-clip"], "datasets": draw(_some(datasets))}

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bolt.methods import METHODS
 from bolt.task.task import Adapted, Task
+from tests.helpers.quick_settings import quick_settings
 
 Kind = TypeVar("Kind")
 Value = TypeVar("Value")
@@ -25,7 +26,7 @@ def adapt(name: str, task: Task, **settings: Any) -> Adapted:
 
 def run(name: str, task: Task, **changes: Any) -> tuple[Adapted, Tensor]:
     """Adapt with the method's settings for tests and these changes; return the result and its logits."""
-    adapted = adapt(name, task, **{**METHODS[name].test_settings, **changes})
+    adapted = adapt(name, task, **{**quick_settings(name), **changes})
     return adapted, logits_of(task, adapted)
 
 

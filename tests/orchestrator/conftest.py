@@ -17,6 +17,7 @@ from orchestrator.grid import Grid, load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
 from tests.helpers.built_artifacts import BuiltArtifacts
+from tests.helpers.quick_settings import quick_settings
 
 DATASETS = ["glyph-inks", "glyph-digits", "aerial-roofs"]
 """A mirrorable dataset, one that is not mirrorable, and one of another domain."""
@@ -29,7 +30,7 @@ TEST_TIME = {"epochs": 1, "batch_size": 100}
 def tiny(name: str, track: str = "fewshot") -> Any:
     """A method's entry in a grid, with its test settings."""
     method = METHODS[name]
-    settings = {key: list(v) if isinstance(v, tuple) else v for key, v in method.test_settings.items()}
+    settings = {key: list(v) if isinstance(v, tuple) else v for key, v in quick_settings(method.name).items()}
     if track.startswith("tta"):
         settings |= {key: value for key, value in TEST_TIME.items() if key in settings}
     return {name: settings}

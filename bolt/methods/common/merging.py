@@ -91,6 +91,5 @@ register_merging = partial(
     changes_tower=True,
     names_new_classes=True,
     tower_passes=lambda support_size, settings: TowerPasses(forward=images_scored(settings.alphas, support_size)),
-    test_settings={"alphas": (0.3, 1.0)},
 )
 """Function that makes and registers a merging method. The fields above are the defaults of merging methods."""

@@ -41,5 +41,4 @@ register(
     paper="https://example.org/your-paper",
     adapt=adapt,
     support_feature_views=lambda settings: 0,
-    test_settings={},
 )

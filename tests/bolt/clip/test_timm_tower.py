@@ -22,6 +22,7 @@ from bolt.model.loading import UnreadableModel, load_model
 from bolt.model.model import Model
 from bolt.protocol import PUBLISHED
 from tests.helpers.adapting import adapt, run
+from tests.helpers.quick_settings import quick_settings
 from tests.helpers.timm_trunks import TRUNKS
 from tests.helpers.towers import SIZE, make_task, random_clip, tokenize
 
@@ -78,7 +79,7 @@ def test_every_matrix_has_its_name_and_computes_the_features(backbone: Backbone)
 @pytest.mark.parametrize(("name", "track"), ADAPTING)
 def test_methods_that_change_towers_do(name: str, track: str, backbone: Backbone) -> None:
     method = METHODS[name]
-    settings = method.configure(method.test_settings, "fewshot" if track == "fewshot" else "tta")
+    settings = method.configure(quick_settings(method.name), "fewshot" if track == "fewshot" else "tta")
     found = [method.adapt(make_task(backbone, unlabelled=track != "fewshot"), settings) for _ in range(2)]
     assert all(adapted.tower is not None for adapted in found)
     features, again = (backbone.encode_images(some_pixels(), adapted.tower) for adapted in found)

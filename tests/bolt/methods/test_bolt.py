@@ -186,8 +186,9 @@ def test_published_at_test_time_asks_the_oracle(backbone: Backbone) -> None:
 def test_at_test_time_the_start_chooses_trusted_images(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
 
-    def watched(task: Task, trainable: Any, recipe: Any, **more: Any) -> None:
+    def watched(task: Task, trainable: Any, recipe: Any, **more: Any) -> Adapted:
         given.append(more["start"])
+        return adaptation.adapted(task, trainable)
 
     monkeypatch.setattr("bolt.methods.bolt.train", watched)
     adapted = adapt("bolt", make_task(backbone, unlabelled=True), top_k=2, alphas=(3.0,))

@@ -17,11 +17,12 @@ from bolt.protocol import PUBLISHED, STRICT, Protocol
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import Diverged
 from tests.helpers.frozen_tasks import clip_like, frozen_task, with_features
+from tests.helpers.quick_settings import quick_settings
 
 
 def reads_frozen_features_only(name: str) -> bool:
     method = METHODS[name]
-    settings = method.configure(method.test_settings)
+    settings = method.configure(quick_settings(method.name))
     reads_more = method.changes_tower or method.trains_text(settings)  # CoOp has tests of its own
     return "fewshot" in method.tracks and method.support_feature_views(settings) is not None and not reads_more
 
@@ -33,7 +34,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "tip_adapter_f": {"epochs": 3, "passes": 2},
     "lp_plus_plus": {"steps": 12, "views": 3, "step_counts": [12]},
 }
-"""Method -> settings of these tests, by default the method's ``test_settings``. No view above 3 may be read."""
+"""Method -> settings of these tests, by default those of ``quick_settings``. No view above 3 may be read."""
 every_method = pytest.mark.parametrize("name", NAMES)
 both_protocols = pytest.mark.parametrize("protocol", [STRICT, PUBLISHED], ids=lambda protocol: protocol.name)
 
@@ -44,7 +45,7 @@ def run(name: str, task: Task, **changes: Any) -> Adapted:
 
 
 def quick(name: str) -> Mapping[str, Any]:
-    return QUICK.get(name, METHODS[name].test_settings)
+    return QUICK.get(name, quick_settings(name))
 
 
 @every_method

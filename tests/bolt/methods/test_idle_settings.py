@@ -11,6 +11,7 @@ from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
 from bolt.protocol import PROTOCOLS, PUBLISHED, STRICT
 from tests.helpers.adapting import logits_of, run
+from tests.helpers.quick_settings import quick_settings
 from tests.helpers.towers import make_task
 
 IDLE: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
@@ -46,7 +47,7 @@ def test_an_idle_setting_has_no_effect_and_is_refused(
     name: str, track: str, change: dict[str, Any], beside: dict[str, Any], message: str, backbone: Backbone
 ) -> None:
     method, logits = METHODS[name], []
-    given = {key: value for key, value in method.test_settings.items() if key not in change}
+    given = {key: value for key, value in quick_settings(method.name).items() if key not in change}
     if "initial_words" in message:
         given["initial_words"] = "a b"
     for settings in (given | beside, given | beside | change):
@@ -87,7 +88,7 @@ def test_settings_that_a_switch_overrides_have_no_effect_and_are_noted(
     name: str, switch: dict[str, Any], changes: dict[str, Any], backbone: Backbone
 ) -> None:
     method, protocol, logits = METHODS[name], STRICT.with_switches(**switch), []
-    for settings in (method.test_settings, {**method.test_settings, **changes}):
+    for settings in (quick_settings(method.name), {**quick_settings(method.name), **changes}):
         task = replace(make_task(backbone), protocol=protocol)
         logits.append(logits_of(task, method.adapt(task, method.configure(settings))))
     assert torch.equal(*logits)

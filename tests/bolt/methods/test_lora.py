@@ -29,6 +29,7 @@ from bolt.task.classifiers import CosineClassifier
 from bolt.training.adaptation import Trainable
 from bolt.training.loop import Diverged
 from tests.helpers.adapting import adapt, classifier, with_curve
+from tests.helpers.quick_settings import quick_settings
 from tests.helpers.towers import VIT_B32, VIT_L14, make_task, moved_tensors, random_backbone, weights_of
 from tests.helpers.waves import plane_wave
 
@@ -355,7 +356,7 @@ def test_the_image_tower_alone_keeps_its_identity_and_reads_no_class_names(backb
     assert LORA.trains_text(LORA.configure(BOTH))
     assert not LORA.trains_text(LORA.configure({"preset": "clip_lora"}))
     task = replace(make_task(backbone), text=None)
-    LORA.adapt(task, LORA.configure(LORA.test_settings))
+    LORA.adapt(task, LORA.configure(quick_settings("lora")))
     with pytest.raises(ValueError, match="class names"):
         LORA.adapt(task, LORA.configure(BOTH))
 

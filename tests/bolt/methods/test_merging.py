@@ -15,6 +15,7 @@ from bolt.methods.common.merging import with_update
 from bolt.methods.common.scale_selection import mutual_information
 from bolt.spectral.sources import Value
 from tests.helpers.adapting import adapt, logits_of, run
+from tests.helpers.quick_settings import quick_settings
 from tests.helpers.towers import RandomSources, make_task, weights_of
 
 MERGING = ("task_arithmetic", "tsv_merge", "ties", "iso_c", "consensus", "knots")
@@ -89,7 +90,7 @@ def test_zero_task_vectors_leave_zero_shot_at_the_smallest_scale(name: str, back
     adapted, logits = run(name, task)
     _, zero_shot = run("zero_shot", task)
     torch.testing.assert_close(logits, zero_shot)
-    assert adapted.details["alpha"] == min(METHODS[name].test_settings["alphas"])
+    assert adapted.details["alpha"] == min(quick_settings(name)["alphas"])
 
 
 @pytest.mark.parametrize("name", MERGING)
@@ -129,7 +130,9 @@ def test_sources_are_asked_for_no_other_number_of_directions(name: str, backbone
 
     run(name, make_task(backbone, sources=Watched(backbone)))
     method = METHODS[name]
-    assert asked == {method.source_directions(method.configure(method.test_settings), backbone.tower.shape.width, 4)}
+    assert asked == {
+        method.source_directions(method.configure(quick_settings(method.name)), backbone.tower.shape.width, 4)
+    }
 
 
 class Keeping(RandomSources):

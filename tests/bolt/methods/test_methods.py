@@ -21,6 +21,7 @@ from bolt.task.task import Support, Task
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
 from tests.helpers.adapting import logits_of, run
+from tests.helpers.quick_settings import quick_settings
 from tests.helpers.towers import RandomSources, make_task, random_backbone
 
 TRACKS = ("fewshot", "tta", "tta_stream", "tta_image")
@@ -247,7 +248,7 @@ def test_work_is_what_the_tower_is_asked_for(method: Method, backbone: Backbone)
         del forward[passed:]  # a cell reads these features from the store
         return features_ND
 
-    settings = method.configure(method.test_settings)
+    settings = method.configure(quick_settings(method.name))
     hook = register_module_forward_pre_hook(count)
     try:
         method.adapt(replace(task, support=replace(task.support, features=stored_features)), settings)

@@ -13,6 +13,7 @@ from bolt.methods.mta import MtaSettings, find_mode
 from bolt.methods.tpt import TptSettings, mean_entropy, tune
 from bolt.methods.zero import vote
 from tests.bolt.methods.third_vectors import NAMES, close, small_backbone, vector
+from tests.helpers.quick_settings import quick_settings
 from tests.helpers.towers import make_task
 
 METHODS_OF_ONE_IMAGE = sorted(name for name, method in METHODS.items() if "tta_image" in method.tracks)
@@ -62,7 +63,7 @@ def test_the_step_of_tpt_is_the_official_one() -> None:
 @pytest.mark.parametrize("name", sorted(set(METHODS_OF_ONE_IMAGE) - {"zero_shot"}))
 def test_an_image_is_predicted_without_the_others(name: str, backbone: Backbone) -> None:
     method = METHODS[name]
-    settings = method.configure(method.test_settings, "tta_image")
+    settings = method.configure(quick_settings(method.name), "tta_image")
     task = make_task(backbone, unlabelled=True)
     whole = method.adapt(task, settings).fixed_NC
     unlabelled = task.test_images
@@ -84,7 +85,7 @@ def test_there_are_such_methods() -> None:
 @pytest.mark.parametrize("name", STREAM)
 def test_later_images_change_no_prediction(name: str, backbone: Backbone) -> None:
     method = METHODS[name]
-    settings = method.configure(method.test_settings, "tta_stream")
+    settings = method.configure(quick_settings(method.name), "tta_stream")
     task = make_task(backbone, unlabelled=True)
     images, features = task.test_images, task.test_images.features()
     order = torch.arange(len(images))

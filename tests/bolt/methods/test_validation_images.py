@@ -17,6 +17,7 @@ from bolt.task.support import draw_validation
 from bolt.task.task import Task
 from tests.helpers.adapting import classifier
 from tests.helpers.frozen_tasks import Problem, clip_like, no_pixels
+from tests.helpers.quick_settings import quick_settings
 
 USERS = sorted(name for name, method in METHODS.items() if method.uses_validation)
 
@@ -34,7 +35,7 @@ def with_validation(problem: Problem, rows: Tensor) -> Task:
 @pytest.mark.parametrize("shots", [1, 4])
 def test_the_labels_of_validation_images_choose_and_no_others_do(name: str, shots: int, backbone: Backbone) -> None:
     method = METHODS[name]
-    settings = method.configure(method.test_settings)
+    settings = method.configure(quick_settings(method.name))
     problem = clip_like(backbone, shots=shots, seed=2)
     task = with_validation(problem, torch.arange(0, 600, 3))
     adapted = method.adapt(task, settings)

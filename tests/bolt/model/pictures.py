@@ -8,6 +8,7 @@ from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
 from bolt.model.model import Model
 from bolt.spectral.sources import Sources
+from tests.helpers.quick_settings import quick_settings
 
 NAMES = ["red things", "green things", "blue things"]
 
@@ -28,5 +29,5 @@ def adapted(backbone: Backbone, method: str, sources: Sources | None = None) -> 
     """Adapt to ``IMAGES`` with a method, with the method's settings for tests."""
     labels = LABELS if "fewshot" in METHODS[method].tracks else None
     start = backbone.tower.state_dict_open_clip() if METHODS[method].meta_recipe else None
-    settings = dict(METHODS[method].test_settings)
+    settings = quick_settings(method)
     return bolt.adapt(backbone, IMAGES, labels, NAMES, method=method, sources=sources, initial=start, **settings)

@@ -25,6 +25,7 @@ from bolt.spectral.sources import SelectedSources
 from bolt.spectral.spectral_change import BasisMismatch
 from bolt.spectral.spectral_linear import NonFiniteTensor
 from tests.bolt.model.pictures import IMAGES, LABELS, NAMES, adapted
+from tests.helpers.quick_settings import quick_settings
 from tests.helpers.towers import SIZE, RandomSources, random_backbone, random_clip
 
 
@@ -133,7 +134,7 @@ def test_sources_are_found_by_the_digests_of_their_files(
 def test_every_form_of_the_start_comes_back_from_its_coefficients(
     settings: dict[str, object], backbone: Backbone, sources: CheckpointSources, tmp_path: Path
 ) -> None:
-    tiny = {**METHODS["bolt"].test_settings, **settings}
+    tiny = {**quick_settings("bolt"), **settings}
     model = bolt.adapt(backbone, IMAGES, LABELS, NAMES, sources=sources, **tiny)
     model.save(tmp_path / "model")
     assert torch.equal(load_model(tmp_path / "model", backbone, sources).logits(IMAGES), model.logits(IMAGES))

@@ -17,6 +17,7 @@ from bolt.training.episode import MetaRecipe, Variant
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
 from bolt.training.meta import MetaTask, meta_learn
+from tests.helpers.quick_settings import quick_settings
 from tests.helpers.synchronisation import Waits
 from tests.helpers.towers import make_task
 
@@ -80,7 +81,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 def test_no_step_of_a_method_waits(name: str, track: str, backbone: Backbone, steps: Steps) -> None:
     task = make_task(backbone, unlabelled=track.startswith("tta"))
     method = METHODS[name]
-    assert not steps.of(lambda: method.adapt(task, method.configure(method.test_settings, track)))
+    assert not steps.of(lambda: method.adapt(task, method.configure(quick_settings(method.name), track)))
     assert steps.count
 
 
