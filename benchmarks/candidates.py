@@ -20,8 +20,7 @@ from bolt.clip.tower_shape import TowerShape
 from bolt.methods import METHODS
 from bolt.methods.bitfit import bias_names
 from bolt.methods.common.adapters import AdapterSettings, attach_to_tower
-from bolt.methods.common.composed_tower import tensors_by_open_clip_name, trainable_composition
-from bolt.methods.common.composition import Composition
+from bolt.methods.common.composition import Composition, tensors_by_open_clip_name, trainable_composition
 from bolt.methods.common.prompts import LearnedPrompts, word_embeddings
 from bolt.methods.common.reparametrised import MatrixChange, reparametrised_tower, weight_matrices
 from bolt.methods.lora_xs import SingularCore

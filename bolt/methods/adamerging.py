@@ -24,8 +24,12 @@ import torch
 from torch import Tensor
 
 from bolt.methods.base import TowerPasses, register
-from bolt.methods.common.composed_tower import stack_task_vectors, tensors_by_open_clip_name, trainable_composition
-from bolt.methods.common.composition import Composition
+from bolt.methods.common.composition import (
+    Composition,
+    stack_task_vectors,
+    tensors_by_open_clip_name,
+    trainable_composition,
+)
 from bolt.methods.common.merging import required_sources
 from bolt.protocol import Precision
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task

@@ -32,8 +32,12 @@ from torch import Tensor
 
 from bolt.clip.tensor_names import PROJECTION
 from bolt.methods.base import TowerPasses, register_tower_training
-from bolt.methods.common.composed_tower import stack_task_vectors, tensors_by_open_clip_name, trainable_composition
-from bolt.methods.common.composition import Composition
+from bolt.methods.common.composition import (
+    Composition,
+    stack_task_vectors,
+    tensors_by_open_clip_name,
+    trainable_composition,
+)
 from bolt.methods.common.merging import required_sources
 from bolt.seeds import torch_generator
 from bolt.task.task import Adapted, Task

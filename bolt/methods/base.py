@@ -18,8 +18,8 @@ from typing import Any, ParamSpec
 
 from bolt.protocol import ADDED_LATER, STRICT, Protocol
 from bolt.task.task import Adapted, Task
-from bolt.training.episode import MetaRecipe
 from bolt.training.loop import TrainingRecipe
+from bolt.training.meta import MetaRecipe
 from bolt.util.ranges import Range, check_ranges
 
 Fields = ParamSpec("Fields")

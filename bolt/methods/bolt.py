@@ -4,8 +4,8 @@ Code of the authors: https://github.com/jhpark-ai/BOLT. Two methods are register
 training-free:
 
 1. For each weight matrix, the leading singular directions of every source's task vector are made orthonormal together.
-2. The sources' coefficients in that basis are averaged, and multiplied by a scale alpha chosen on the support
-   (:mod:`bolt.methods.common.pooled_start`).
+2. The sources' coefficients in that basis are averaged, and multiplied by a scale alpha chosen on the support. The
+   result is the matrix's update.
 
 ``bolt`` starts from the result of ``bolt_pooled`` and trains the coefficients; everything else stays frozen. Defaults
 are the paper's. What differs from the authors' code:
@@ -15,26 +15,168 @@ are the paper's. What differs from the authors' code:
 - Alpha is chosen on un-augmented support images, or at test time on test images without their labels. The switches
   ``alpha_views`` and ``tta_alpha`` choose it as the authors do.
 - With few sources the basis has fewer columns. The switch ``task_count_basis: padded`` adds random directions.
+
+Shape legend: r columns of a matrix's basis, each with one coefficient.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from bolt.clip.tensor_names import MATRIX_KINDS, MatrixKinds, matrix_names
+from bolt.clip.tower import ImageTower
 from bolt.methods.base import Idle, TowerPasses, register, register_tower_training
-from bolt.methods.common.pooled_start import PooledStart, PooledStartSettings, pooled_start
-from bolt.methods.common.scale_selection import images_scored
-from bolt.spectral.spectral_linear import merge_coefficients
+from bolt.methods.common.merging import mean_task_vectors, required_sources, with_update
+from bolt.methods.common.scale_selection import ScaleBy, ScaleChoice, choose_scale, images_scored
+from bolt.protocol import ADDED_LATER
+from bolt.spectral.bases import diagonal_coefficients
+from bolt.spectral.sources import BasisOf, BasisRecipe, PooledBasis, Sources, build_basis
+from bolt.spectral.spectral_change import SpectralChange
+from bolt.spectral.spectral_linear import Sign, attach_coefficients, merge_coefficients
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import Trainable, train
 from bolt.training.loop import ReferenceDeviations, TrainingRecipe
-from bolt.util.ranges import Range
+from bolt.util.ranges import NOT_EMPTY, AtLeast1, Checked, Positive, Range
+
+
+@dataclass(frozen=True)
+class PooledStartSettings(Checked):
+    """The settings of the pooled start.
+
+    Attributes:
+        top_k: singular directions per source and matrix; fewer if the matrix is too small for all sources.
+        alphas: candidate scales of the pooled coefficients. The best scale is used; ties go to the smallest. A single
+            candidate is used without scoring it.
+        alpha_by: how the best scale is found. ``support``: by the accuracy on the labelled support.
+            ``mutual_information``: by the mutual information of image and predicted class
+            (:mod:`bolt.methods.common.scale_selection`). The test-time track, which has no labels, ignores this
+            setting: it uses the mutual information, or the oracle under the switch ``tta_alpha: test_labels``.
+        orthogonalisation: how the stacked directions become a basis: by their ``polar`` factors, or by ``whitening``
+            with ``whitening_epsilon``, the paper's second form. The two forms differ if sources resemble each other.
+        pooling: each coefficient is the ``mean``, the ``sum`` or the ``max`` of the sources' coefficients.
+        sign: coefficients are ``free``, or clamped at zero (``relu``). The switch ``sigma_sign: relu`` overrides this.
+        matrices: the kinds of weight matrices that get a basis.
+        other_tensors: the values of the tensors that are not weight matrices. ``pretrained``: they stay the same.
+            ``averaged``: the sources' mean task vector is added to them, unscaled. They are never trained.
+        padded_sources: a number of sources, used under the switch ``task_count_basis: padded`` only. Every basis then
+            has as many columns as it would have with this number of sources. If the task has as many sources or
+            more, the switch changes nothing.
+        basis: the columns of the basis: directions of the ``sources``, the leading singular directions of the
+            ``pretrained`` weights, their trailing directions (``pretrained_trailing``), or ``random`` orthonormal
+            directions, drawn with the task's seed. All four have equally many columns, and the sources' coefficients
+            are pooled in the same way. The last three are controls.
+    """
+
+    top_k: AtLeast1 = 12
+    alphas: Annotated[tuple[float, ...], NOT_EMPTY] = (1.0, 3.0, 5.0, 7.0, 10.0)
+    alpha_by: ScaleBy = "support"
+    orthogonalisation: Literal["polar", "whitening"] = "polar"
+    whitening_epsilon: Positive = 1e-6
+    pooling: Literal["mean", "sum", "max"] = "mean"
+    sign: Sign = "free"
+    matrices: MatrixKinds = tuple(MATRIX_KINDS)
+    other_tensors: Literal["pretrained", "averaged"] = "pretrained"
+    padded_sources: AtLeast1 = 16
+    basis: BasisOf = field(default="sources", metadata=ADDED_LATER)
 
 
 @dataclass(frozen=True)
 class BoltSettings(TrainingRecipe, PooledStartSettings):
     """The settings of the pooled start and the training recipe; the defaults are the paper's."""
+
+
+@dataclass(frozen=True)
+class PooledStart:
+    """A tower whose trainable coefficients start at alpha times the pooled coefficients.
+
+    Attributes:
+        tower: the tower, with coefficients on its matrices.
+        coefficients: open_clip matrix name -> the trainable coefficients, (r,).
+        unscaled: the bases, and the pooled coefficients before they are multiplied by alpha.
+        alpha: the scale, and how it was chosen.
+        sign: whether coefficients are clamped at zero.
+    """
+
+    tower: ImageTower
+    coefficients: Mapping[str, nn.Parameter]
+    unscaled: SpectralChange
+    alpha: ScaleChoice
+    sign: Sign
+
+    @property
+    def details(self) -> dict[str, float | int | str]:
+        """The chosen scale and the number of coefficients, for :class:`bolt.task.task.Adapted`."""
+        count = sum(coefficient.numel() for coefficient in self.coefficients.values())
+        return {**self.alpha.details, "coefficients": count, "matrices": len(self.coefficients)}
+
+    def change(self) -> SpectralChange:
+        """Return the tower's change under the current coefficients."""
+        free = {name: coefficient.detach().clone() for name, coefficient in self.coefficients.items()}
+        used = {name: s.relu() for name, s in free.items()} if self.sign == "relu" else free
+        return replace(self.unscaled, coefficients=used)
+
+
+def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
+    """Attach the sources' bases to the tower, and choose the scale of the pooled coefficients.
+
+    Raises ``ValueError`` if there are no sources, or if their task vectors are all zero or not finite.
+    """
+    sources, tower = required_sources(task), task.backbone.tower
+    state = tower.state_dict_open_clip()
+    matrices = matrix_names(state)
+    recipe = _recipe(task, settings, len(sources.names))
+    pooled_bases = {
+        name: build_basis(sources, recipe, name, state[name]) for name in matrix_names(state, settings.matrices)
+    }
+    if settings.pooling == "sum":
+        count = len(sources.names)
+        pooled_bases = {name: replace(each, pooled=each.pooled * count) for name, each in pooled_bases.items()}
+    elif settings.pooling == "max":
+        pooled_bases = _with_largest(sources, pooled_bases)
+    if settings.other_tensors == "averaged":
+        tower = with_update(tower, mean_task_vectors(sources, [name for name in state if name not in matrices]))
+    sign: Sign = "relu" if "relu" in (settings.sign, task.protocol.sigma_sign) else "free"
+    bases = {name: each.basis for name, each in pooled_bases.items()}
+    adapted, coefficients = attach_coefficients(
+        tower, bases, {name: each.pooled for name, each in pooled_bases.items()}, sign
+    )
+    if not coefficients:
+        raise ValueError("every task vector of the sources is zero; there is nothing to build a basis of")
+    pooled = {name: coefficient.detach().clone() for name, coefficient in coefficients.items()}
+    with_columns = {name: bases[name] for name in pooled}
+    unscaled = SpectralChange(pooled, with_columns, recipe, sources.names, sources.file_digests())
+
+    def tower_at(alpha: float) -> ImageTower:
+        with torch.no_grad():
+            for name, coefficient in coefficients.items():
+                torch.mul(pooled[name], alpha, out=coefficient)
+        return adapted
+
+    choice = choose_scale(task, settings.alphas, lambda alpha: merge_coefficients(tower_at(alpha)), settings.alpha_by)
+    return PooledStart(tower_at(choice.scale), coefficients, unscaled, choice, sign)
+
+
+def _recipe(task: Task, settings: PooledStartSettings, count: int) -> BasisRecipe:
+    padding = task.protocol.task_count_basis == "padded" and settings.padded_sources > count
+    room = settings.padded_sources if padding else count
+    seed = task.seed if settings.basis == "random" else 0
+    return BasisRecipe(
+        settings.top_k, room, settings.orthogonalisation, settings.whitening_epsilon, settings.basis, seed
+    )
+
+
+def _with_largest(sources: Sources, pooled_bases: Mapping[str, PooledBasis]) -> dict[str, PooledBasis]:
+    """Return the same bases with other pooled coefficients: each is the largest of the sources' signed coefficients."""
+    largest: dict[str, Tensor] = {}
+    for source in sources.names:
+        task_vector = sources.task_vector(source)
+        for name, each in pooled_bases.items():
+            own = diagonal_coefficients(each.basis, task_vector[name])
+            largest[name] = torch.maximum(largest[name], own) if name in largest else own
+    return {name: PooledBasis(each.basis, largest[name]) for name, each in pooled_bases.items()}
 
 
 def adapt_pooled(task: Task, settings: PooledStartSettings) -> Adapted:

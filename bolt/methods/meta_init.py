@@ -14,8 +14,8 @@ from bolt.methods.base import Idle, TowerPasses, register
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import train, trainable_tower
-from bolt.training.episode import MetaRecipe, Variant
 from bolt.training.loop import TrainingRecipe
+from bolt.training.meta import MetaRecipe, Variant
 from bolt.util.ranges import AtLeast1, NotNegative, Positive, Range
 
 _DEFAULTS = MetaRecipe()
@@ -26,7 +26,7 @@ class MetaInitSettings(TrainingRecipe):
     """The recipe of the fine-tuning, and the recipe of the start (``variant`` and the fields ``meta_...``).
 
     Attributes:
-        variant, meta_steps, ...: the fields of :class:`bolt.training.episode.MetaRecipe`; all but ``variant`` have
+        variant, meta_steps, ...: the fields of :class:`bolt.training.meta.MetaRecipe`; all but ``variant`` have
             the prefix ``meta_``.
     """
 

@@ -18,8 +18,7 @@ from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.tower import ImageTower, replace_tensors
 from bolt.clip.tower_shape import TowerShape
 from bolt.model.model import Model
-from bolt.model.parts import About
-from bolt.model.saving import ADAPTER, CLASSIFIER, FORMAT, FORMS, HUGGINGFACE_WEIGHTS, INDEX, VISUAL
+from bolt.model.saving import ADAPTER, CLASSIFIER, FORMAT, FORMS, HUGGINGFACE_WEIGHTS, INDEX, VISUAL, About
 from bolt.spectral.bases import Basis
 from bolt.spectral.sources import BasisRecipe, SelectedSources, Sources
 from bolt.spectral.spectral_change import BasisMismatch, SpectralChange, rebuild_change

@@ -19,8 +19,7 @@ from bolt.clip.backbone import Backbone
 from bolt.clip.image_files import UPRIGHT, Reading, open_named
 from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels, normalise
-from bolt.model.parts import About, ModelParts
-from bolt.model.saving import Form, save
+from bolt.model.saving import About, Form, ModelParts, save
 from bolt.task.classifiers import Classifier, UnknownClassifier
 from bolt.task.task import Adapted
 
@@ -61,7 +60,7 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Model(ModelParts):
-    """An image classifier. :class:`bolt.model.parts.ModelParts` describes its attributes."""
+    """An image classifier. :class:`bolt.model.saving.ModelParts` describes its attributes."""
 
     @classmethod
     def from_adapted(

@@ -21,7 +21,7 @@ from bolt.clip.transfer import ReadAhead
 from bolt.task.classifiers import CosineClassifier
 from bolt.task.scoring import accuracy, predict_classes, scoring_batches
 from bolt.task.support import batch_order
-from bolt.training.episode import MetaRecipe
+from bolt.training.meta import MetaRecipe
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
 from bolt.training.meta import REPORT_INTERVAL, MetaTask, meta_learn

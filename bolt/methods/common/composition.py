@@ -12,18 +12,24 @@ weights, a step holds the gradient of one tensor at a time.
 The entries of a tensor can be split into K groups, each with a coefficient of its own (aTLAS x K). The stored task
 vectors are then sorted by group, so that every group is one product of a matrix and a vector.
 
-Shape legend: N task vectors, P composed tensors, M numbers of one tensor, K groups, m x n a matrix.
+Shape legend: N task vectors, P composed tensors, M numbers of one tensor, K groups, m x n a matrix,
+B batch, S image side, D embedding width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
+
+from bolt.clip.tensor_names import PROJECTION
+from bolt.clip.tower import ImageTower
+from bolt.spectral.sources import Sources
+from bolt.training.adaptation import Trainable
 
 _CONVERTED_AT_ONCE = {"cpu": 2**20}
 """Device type -> how many numbers are converted at once. Task vectors in half precision are converted to the precision
@@ -83,7 +89,6 @@ class Composition:
             counts.pop(), 1 if tied else len(self.names), group_count, dtype=first.precision, device=first.base.device
         ).requires_grad_()
         self._bounds = bounds
-        self._last_coefficients = self.coefficients.detach().clone()
         self._state = _State()
         self._weights: dict[str, Tensor] = {}
         for position, (name, composed) in enumerate(zip(self.names, self._composed, strict=True)):
@@ -97,28 +102,17 @@ class Composition:
     def tensors(self, recompute: bool = False) -> dict[str, Tensor]:
         """Return the composed tensors by name, for ``torch.func.functional_call``.
 
-        The tensors are computed again only with ``recompute``, or if a coefficient may have changed. They are rewritten
-        in place, so the tensors of an earlier call change too.
+        The tensors are computed again only with ``recompute``, in the first call, and after a backward pass, because an
+        optimiser may have used its gradient. They are rewritten in place, so the tensors of an earlier call change too.
         """
-        if recompute or self._have_changed():
+        if recompute or self._state.changed:
             self._state.changed = False
             with torch.no_grad(), torch.autocast(self.coefficients.device.type, enabled=False):
-                self._last_coefficients.copy_(self.coefficients)
-                used_NPK = self._last_coefficients.clamp(*self._bounds) if self._bounds else self._last_coefficients
-                used_NPK = used_NPK.expand(-1, len(self.names), -1)
+                used_NPK = self.coefficients.detach().expand(-1, len(self.names), -1)
+                used_NPK = used_NPK.clamp(*self._bounds) if self._bounds else used_NPK
                 for position, composed in enumerate(self._composed):
                     composed.compose(used_NPK[:, position], self._weights[self.names[position]])
         return dict(self._weights)
-
-    def _have_changed(self) -> bool:
-        """Return whether the coefficients may have changed since the tensors were computed.
-
-        On a CPU the values are compared, because the fused optimiser changes a tensor without raising its version
-        counter. On a GPU a comparison would wait for all work so far, so there every backward pass counts as a change.
-        """
-        if compares_values(self.coefficients.device):
-            return not torch.equal(self.coefficients, self._last_coefficients)
-        return self._state.changed
 
 
 @dataclass
@@ -126,8 +120,9 @@ class _State:
     """What :class:`Composition` shares with its hooks.
 
     Attributes:
-        changed: whether the coefficients may have changed since the tensors were last composed. It is true before the
-            first composition.
+        changed: whether the coefficients may have changed since the tensors were last composed: before the first
+            composition, and after every backward pass. Their version counter does not tell, because the fused optimiser
+            does not raise it, and a GPU would wait for a comparison of their values.
     """
 
     changed: bool = True
@@ -213,11 +208,6 @@ class _ComposedTensor:
         return products_NK
 
 
-def compares_values(device: torch.device) -> bool:
-    """Return whether tensors on this device can be compared without waiting for other work."""
-    return device.type == "cpu"
-
-
 def _precision(base: Tensor) -> torch.dtype:
     return torch.promote_types(base.dtype, torch.float32)
 
@@ -242,3 +232,59 @@ def _contract(
         lambda_NK = coefficients.detach()[:, position]
         products_NK *= (lambda_NK >= bounds[0]) & (lambda_NK <= bounds[1])
     coefficients.grad[:, position] += products_NK
+
+
+def stack_task_vectors(
+    tower: ImageTower, sources: Sources, names: Iterable[str], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Stack all sources' task vectors of the named tensors: name -> (N, M) in ``dtype``, on the tower's device.
+
+    The entries are in the order of the tower's own tensors, where ``proj`` is the transpose of open_clip's. Besides the
+    stacks, only one source's task vector is in memory at a time.
+
+    Raises:
+        ValueError: if a source's tensor is missing, has another shape, is not finite, or does not fit into ``dtype``.
+    """
+    own = tensors_by_open_clip_name(tower, names)
+    stacks = {
+        name: torch.empty(len(sources.names), tensor.numel(), dtype=dtype, device=tensor.device)
+        for name, tensor in own.items()
+    }
+    for row, source in enumerate(sources.names):
+        vector = sources.task_vector(source)
+        for name, stack_NM in stacks.items():
+            stored = own[name].shape[::-1] if name == PROJECTION else own[name].shape
+            if name not in vector or vector[name].shape != stored:
+                raise ValueError(f"the task vector of {source} has no tensor {name} of the shape {tuple(stored)}")
+            value = vector[name].T if name == PROJECTION else vector[name]
+            stack_NM[row].copy_(value.reshape(-1))
+            if not torch.isfinite(stack_NM[row]).all():
+                raise ValueError(f"the task vector of {source} is NaN, infinite or beyond {dtype} in {name}")
+        del vector  # without this, the vector would stay in memory while the next one is read
+    return stacks
+
+
+def tensors_by_open_clip_name(tower: ImageTower, names: Iterable[str]) -> dict[str, Tensor]:
+    """Return the tower's tensors that have these open_clip names, by name. The tensors are not copied.
+
+    ``proj`` is in the tower's orientation, which is the transpose of open_clip's.
+    """
+    own, path = dict(tower.named_parameters()), tower.tensor_paths()
+    return {name: own[path[name]].detach() for name in names}
+
+
+def trainable_composition(tower: ImageTower, composition: Composition) -> Trainable:
+    """Return the tower for training: the tensors of ``composition`` take the place of the tower's own ones.
+
+    ``composition`` names its tensors as open_clip does.
+    """
+    path = tower.tensor_paths()
+
+    def encode(images_B3SS: Tensor) -> Tensor:
+        tensors = {path[name]: tensor for name, tensor in composition.tensors().items()}
+        features_BD: Tensor = torch.func.functional_call(tower, tensors, (images_B3SS,))
+        return features_BD
+
+    return Trainable(
+        encode, [composition.coefficients], current=lambda: tower.replaced(composition.tensors(recompute=True))
+    )

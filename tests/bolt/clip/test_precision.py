@@ -12,10 +12,9 @@ from bolt.clip import precision as precisions
 from bolt.clip.backbone import Backbone
 from bolt.clip.precision import UnsupportedPrecision, check_precision, forward_pass, training_step, used_precision
 from bolt.protocol import Precision
-from bolt.training.episode import MetaRecipe, Variant
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
-from bolt.training.meta import MetaTask, meta_learn
+from bolt.training.meta import MetaRecipe, MetaTask, Variant, meta_learn
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 

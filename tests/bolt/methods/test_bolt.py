@@ -11,8 +11,7 @@ from torch import Tensor
 from bolt.clip.backbone import Backbone
 from bolt.clip.tensor_names import PROJECTION, matrix_names
 from bolt.methods import METHODS
-from bolt.methods.bolt import BoltSettings
-from bolt.methods.common.pooled_start import PooledStartSettings, pooled_start
+from bolt.methods.bolt import BoltSettings, PooledStartSettings, pooled_start
 from bolt.protocol import PUBLISHED, STRICT
 from bolt.spectral.bases import diagonal_coefficients, orthonormal_basis
 from bolt.spectral.sources import PooledBasis

@@ -40,6 +40,7 @@ def random_coefficients(composed: Composition) -> Tensor:
 def set_coefficients(composed: Composition, values: Tensor) -> None:
     with torch.no_grad():
         composed.coefficients.copy_(values)
+    composed.tensors(recompute=True)
 
 
 def images(dtype: torch.dtype = torch.float32) -> Tensor:

@@ -17,9 +17,18 @@ from bolt.clip.tower import ImageTower
 from bolt.methods import METHODS
 from bolt.methods.meta_init import meta_recipe
 from bolt.training import meta
-from bolt.training.episode import HEAD, Loss, MetaRecipe, Parameters, episode_loss, outer_gradient, twice_differentiable
 from bolt.training.loop import Diverged
-from bolt.training.meta import MetaTask, meta_learn
+from bolt.training.meta import (
+    HEAD,
+    Loss,
+    MetaRecipe,
+    MetaTask,
+    Parameters,
+    episode_loss,
+    meta_learn,
+    outer_gradient,
+    twice_differentiable,
+)
 from tests.helpers.adapting import adapt, logits_of, with_curve, with_epochs
 from tests.helpers.towers import SIZE, make_task, random_backbone, weights_of
 

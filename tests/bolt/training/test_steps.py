@@ -10,13 +10,11 @@ from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
-from bolt.methods.common import composition
 from bolt.protocol import Precision
 from bolt.training import loop, meta
-from bolt.training.episode import MetaRecipe, Variant
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
-from bolt.training.meta import MetaTask, meta_learn
+from bolt.training.meta import MetaRecipe, MetaTask, Variant, meta_learn
 from tests.helpers.quick_settings import quick_settings
 from tests.helpers.synchronisation import Waits
 from tests.helpers.towers import make_task
@@ -62,7 +60,6 @@ class Steps:
         for name, module in list(sys.modules.items()):
             if name.startswith("bolt.") and hasattr(module, "to_device"):
                 monkeypatch.setattr(module, "to_device", to_device)
-        monkeypatch.setattr(composition, "compares_values", lambda device: False)
 
     def of(self, run: Callable[[], object]) -> set[str]:
         """Return the operations of the steps of ``run`` that made the host wait."""
