@@ -15,8 +15,10 @@ from PIL import Image
 from torch import Tensor
 
 from bolt.class_words import check_distinct, class_words
+from bolt.clip.augment import SUPPORT_CROP, Crop, augmented_view, evaluation_view
 from bolt.clip.backbone import Backbone
 from bolt.clip.image_files import UPRIGHT, Reading, open_named
+from bolt.clip.preprocess import rgb_pixels
 from bolt.clip.whole_clip import check_preprocessing, clip_from_file, file_activation, model_name, preprocessing
 from bolt.image_folders import (
     class_folders,
@@ -29,12 +31,13 @@ from bolt.image_folders import (
 )
 from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources, checkpoint_paths
-from bolt.model.in_memory import InMemoryImages
-from bolt.model.model import ImageInput, Model
+from bolt.model.model import ImageInput, Model, refuse_no_image
 from bolt.protocol import STRICT, Precision
+from bolt.seeds import torch_generator
 from bolt.spectral.sources import Sources
 from bolt.task.equal_classes import equal_classes
-from bolt.task.task import PROMPTS, ClassText, Task
+from bolt.task.support import batch_order
+from bolt.task.task import EVALUATION_VIEW, PROMPTS, ClassText, Support, Task, Unlabelled
 
 
 def load_backbone(
@@ -204,24 +207,65 @@ def adapt(
         raise ValueError(f"{method} needs source models; pass sources=bolt.load_sources(folder, backbone)")
     labels_N = _check_labels(labels, len(images), len(class_names))
     reading = replace(reading, upright=True)
-    in_memory = InMemoryImages(backbone, images, name=name, seed=seed, mirror=mirror, reading=reading)
+    crop = SUPPORT_CROP if mirror else replace(SUPPORT_CROP, flip=0.0)
+    support, unlabelled = _in_memory(backbone, _tensors(images, reading), labels_N, name, seed, crop)
     head_CD = backbone.zero_shot_head(class_names, prompts)
     _warn_of_shared_vectors(head_CD, class_names)
     task = Task(
         backbone=backbone,
         head_CD=head_CD,
-        support=in_memory.support(labels_N),
+        support=support,
         sources=sources if chosen.needs_sources(configured) else None,
         protocol=STRICT,
         dataset=name,
         seed=seed,
-        unlabelled=in_memory.unlabelled() if labels is None else None,
+        unlabelled=unlabelled if labels is None else None,
         initial=initial,
         text=ClassText.of(class_names, prompts) if chosen.trains_text(configured) else None,
     )
     adapted = chosen.run(task, configured)
     notes = {"method": chosen.title, "name": name, "images": len(images), **adapted.details}
     return Model.from_adapted(backbone, adapted, class_names, notes=notes, reading=reading)
+
+
+def _tensors(images: Sequence[ImageInput], reading: Reading) -> list[Tensor]:
+    """Return images as uint8 RGB (3, H, W). Photographs are turned upright by their EXIF orientation."""
+    for image in images:
+        refuse_no_image(image)
+    return [
+        image if isinstance(image, Tensor) else torch.from_numpy(rgb_pixels(open_named(image, reading)))
+        for image in images
+    ]
+
+
+def _in_memory(
+    backbone: Backbone, tensors: Sequence[Tensor], labels_N: Tensor, name: str, seed: int, crop: Crop
+) -> tuple[Support, Unlabelled]:
+    """Return images as a task's support, which is empty if there are no labels, and as its unlabelled images.
+
+    As in the benchmark, the random numbers of an image's view depend only on the name of the data, the seed, the number
+    of the view and the position of the image. ``tensors``: uint8 RGB images (3, H, W).
+    """
+
+    def view_of(row: int, view: int) -> Tensor:
+        if view == EVALUATION_VIEW:
+            return evaluation_view(tensors[row], backbone.input_size)
+        return augmented_view(tensors[row], backbone.image_size, name, seed, view, row, crop)
+
+    def pixels(view: int, rows: Tensor) -> Tensor:
+        return torch.stack([view_of(row, view) for row in rows.tolist()])
+
+    def features(view: int) -> Tensor:
+        return backbone.encode_images(pixels(view, torch.arange(len(tensors))))
+
+    def epoch_order(epoch: int) -> Tensor:
+        return batch_order(len(labels_N), dataset=name, seed=seed, epoch=epoch)
+
+    def stream_order(stream: str, epoch: int, size: int) -> Tensor:
+        return torch.randperm(size, generator=torch_generator("stream", name, seed, stream, epoch, size))
+
+    support = Support(labels_N.to(backbone.device), torch.arange(len(labels_N)), pixels, features, epoch_order)
+    return support, Unlabelled(len(tensors), pixels, lambda: features(EVALUATION_VIEW), stream_order)
 
 
 def _warn_of_shared_vectors(head_CD: Tensor, class_names: Sequence[str]) -> None:

@@ -15,7 +15,6 @@ S image side.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -52,60 +51,40 @@ def trusted_samples(probabilities_NC: Tensor, per_class: int) -> Tensor:
     return trusted_N
 
 
-@dataclass(frozen=True)
-class TwoStreams:
-    """The rows of each batch: first images that are not trusted (half of the batch, rounded up), then trusted images.
+def two_streams(trusted_N: Tensor, batch_size: int, images: Unlabelled) -> Callable[[int], Tensor]:
+    """Return ``order(epoch)`` -> the rows of an epoch, one batch after the other.
 
-    A row r < N is image r, which is not trusted. A row r >= N is the trusted image r - N. All batches of an epoch are
-    full, so an epoch skips a few images that are not trusted. If fewer images are not trusted than half a batch needs,
-    the epoch has a single, smaller batch with all of them. If no image is trusted, the other images fill whole batches.
+    A batch has first images that are not trusted (half of the batch, rounded up), then trusted images. A row r < N is
+    image r, which is not trusted. A row r >= N is the trusted image r - N. All batches of an epoch are full, so an
+    epoch skips a few images that are not trusted. If fewer images are not trusted than half a batch needs, the epoch
+    has a single, smaller batch with all of them. If no image is trusted, the other images fill whole batches.
 
-    Attributes:
-        unlabelled: indices of the images that are not trusted.
-        trusted: indices of the trusted images.
-        size: how many images there are, N.
-        batch_size: rows of a batch.
+    All trusted images follow each other in an endless stream, each time in another order. An epoch takes the next
+    section of this stream.
+
+    Args:
+        trusted_N: whether an image is trusted.
         images: the task's unlabelled images. They give the order of each epoch.
     """
+    numbers = torch.arange(len(trusted_N))
+    others, trusted = numbers[~trusted_N], numbers[trusted_N]
+    count, trusted_in_batch = len(trusted), batch_size // 2 if len(trusted) else 0
+    batches = max(1, len(others) // (batch_size - trusted_in_batch))
+    others_in_batch = min(len(others), batch_size - trusted_in_batch)
+    wanted = batches * trusted_in_batch
 
-    unlabelled: Tensor
-    trusted: Tensor
-    size: int
-    batch_size: int
-    images: Unlabelled
-
-    @property
-    def trusted_in_batch(self) -> int:
-        """How many rows of a batch are trusted."""
-        return self.batch_size // 2 if len(self.trusted) else 0
-
-    @property
-    def batches(self) -> int:
-        """How many batches an epoch has, at least 1."""
-        return max(1, len(self.unlabelled) // (self.batch_size - self.trusted_in_batch))
-
-    def order(self, epoch: int) -> Tensor:
-        """Return the rows of an epoch, one batch after the other."""
-        fresh = self.unlabelled[self.images.order("unlabelled", epoch, len(self.unlabelled))]
-        in_batch = min(len(fresh), self.batch_size - self.trusted_in_batch)
-        others = fresh[: self.batches * in_batch].view(self.batches, in_batch)
-        trusted = self.size + self._trusted_rows(epoch).view(self.batches, self.trusted_in_batch)
-        return torch.cat([others, trusted], dim=1).flatten()
-
-    def _trusted_rows(self, epoch: int) -> Tensor:
-        """Return the indices of an epoch's trusted images.
-
-        All trusted images follow each other in an endless stream, each time in another order. An epoch takes the next
-        section of this stream.
-        """
-        wanted, count = self.batches * self.trusted_in_batch, len(self.trusted)
+    def order(epoch: int) -> Tensor:
+        fresh = others[images.order("unlabelled", epoch, len(others))][: batches * others_in_batch]
         if not wanted:
-            return self.trusted[:0]
+            return fresh
         start, stop = epoch * wanted, (epoch + 1) * wanted
-        permutations = range(start // count, -(-stop // count))
-        stream = torch.cat([self.trusted[self.images.order("trusted", number, count)] for number in permutations])
-        skipped = start - permutations.start * count
-        return stream[skipped : skipped + wanted]
+        first, end = start // count, -(-stop // count)
+        stream = torch.cat([trusted[images.order("trusted", number, count)] for number in range(first, end)])
+        section = stream[start - first * count :][:wanted]
+        rows = fresh.view(batches, others_in_batch), len(trusted_N) + section.view(batches, trusted_in_batch)
+        return torch.cat(rows, dim=1).flatten()
+
+    return order
 
 
 def ufm_loss(
@@ -138,7 +117,7 @@ def ufm_loss(
 
 
 def unlabelled_losses(task: Task, encode: Map, classify: Map, batch_size: int, start: ImageTower | None) -> Losses:
-    """Return UFM's loss, and the order that fills batches with trusted and other images (:class:`TwoStreams`).
+    """Return UFM's loss, and the order that fills batches with trusted and other images (:func:`two_streams`).
 
     Args:
         encode, classify: the tower in training, and its classifier.
@@ -153,8 +132,6 @@ def unlabelled_losses(task: Task, encode: Map, classify: Map, batch_size: int, s
     logits_NC = _starting_logits(task, unlabelled, start)
     trusted_N = trusted_samples(logits_NC.softmax(dim=-1), trusted_per_class(*logits_NC.shape))
     predicted_N = logits_NC.argmax(dim=-1)
-    numbers = torch.arange(unlabelled.size)
-    streams = TwoStreams(numbers[~trusted_N], numbers[trusted_N], unlabelled.size, batch_size, unlabelled)
 
     def pixels(view: int, images: Tensor) -> Tensor:
         return task.backbone.normalise(unlabelled.pixels(view, images))
@@ -173,7 +150,7 @@ def unlabelled_losses(task: Task, encode: Map, classify: Map, batch_size: int, s
             weak_BC[to_device(rest, device)] = classify(encode(weak_R3SS))
         return ufm_loss(weak_BC, strong_BC, to_device(predicted_N[images], device), to_device(trusted_B, device))
 
-    return of_rows, streams.order
+    return of_rows, two_streams(trusted_N, batch_size, unlabelled)
 
 
 def _starting_logits(task: Task, unlabelled: Unlabelled, start: ImageTower | None) -> Tensor:

@@ -21,10 +21,9 @@ from bolt.clip.transfer import ReadAhead
 from bolt.task.classifiers import CosineClassifier
 from bolt.task.scoring import accuracy, predict_classes, scoring_batches
 from bolt.task.support import batch_order
-from bolt.training.meta import MetaRecipe
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
-from bolt.training.meta import REPORT_INTERVAL, MetaTask, meta_learn
+from bolt.training.meta import REPORT_INTERVAL, MetaRecipe, MetaTask, meta_learn
 from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images

@@ -1,5 +1,6 @@
 """Test-time adaptation: trusted images, the rows of a batch, and properties of every method of the track."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from bolt.seeds import torch_generator
 from bolt.task.task import Task, Unlabelled
 from bolt.training.adaptation import Trainable
 from bolt.training.loop import Diverged
-from bolt.training.test_time import TwoStreams, trusted_per_class, trusted_samples, unlabelled_losses
+from bolt.training.test_time import trusted_per_class, trusted_samples, two_streams, unlabelled_losses
 from tests.helpers.adapting import run, with_looks
 from tests.helpers.towers import make_task, moved_tensors, random_backbone
 
@@ -40,20 +41,19 @@ def permuted(stream: str, number: int, size: int) -> Tensor:
     return torch.randperm(size, generator=torch_generator(stream, number, size))
 
 
-def streams(unlabelled: int, trusted: int, batch_size: int) -> TwoStreams:
-    """Return the streams of images of which the first ones are trusted."""
+def streams(unlabelled: int, trusted: int, batch_size: int) -> Callable[[int], Tensor]:
+    """Return the order of images of which the first ones are trusted."""
 
     def unread(*arguments: Any) -> Tensor:
         raise AssertionError("an order needs no image")
 
     size = unlabelled + trusted
-    images = Unlabelled(size, unread, unread, permuted)
-    return TwoStreams(torch.arange(trusted, size), torch.arange(trusted), size, batch_size, images)
+    return two_streams(torch.arange(size) < trusted, batch_size, Unlabelled(size, unread, unread, permuted))
 
 
 def test_two_streams_of_the_official_sizes() -> None:
-    two = streams(1000, 37, 128)
-    rows = two.order(0)
+    order = streams(1000, 37, 128)
+    rows = order(0)
     assert len(rows) == 15 * 128
     for batch in torch.split(rows, 128):
         assert [int((batch < 1037).sum()), int((batch >= 1037).sum())] == [64, 64]
@@ -61,14 +61,14 @@ def test_two_streams_of_the_official_sizes() -> None:
     assert len(set(unlabelled.tolist())) == 15 * 64
     assert int(unlabelled.min()) >= 37
     assert set(trusted.tolist()) == set(range(37))
-    assert torch.equal(rows, two.order(0))
-    assert not torch.equal(rows, two.order(1))
+    assert torch.equal(rows, order(0))
+    assert not torch.equal(rows, order(1))
 
 
 def test_trusted_images_come_round_over_epochs() -> None:
     """The stream continues over epochs, and each pass over it has every image once."""
-    two = streams(40, 7, 10)
-    stream = torch.cat([two.order(epoch)[two.order(epoch) >= 47] - 47 for epoch in range(7)])
+    order = streams(40, 7, 10)
+    stream = torch.cat([order(epoch)[order(epoch) >= 47] - 47 for epoch in range(7)])
     assert len(stream) == 7 * 8 * 5
     passes = torch.split(stream, 7)
     assert all(sorted(one_pass.tolist()) == list(range(7)) for one_pass in passes)
@@ -87,13 +87,13 @@ def test_trusted_images_come_round_over_epochs() -> None:
     ],
 )
 def test_every_epoch_has_a_batch(unlabelled: int, trusted: int, batch_size: int, batches: int, fresh: int) -> None:
-    two = streams(unlabelled, trusted, batch_size)
+    order = streams(unlabelled, trusted, batch_size)
     for epoch in range(3):
-        rows = two.order(epoch)
+        rows = order(epoch)
         cut = torch.split(rows, batch_size)
-        assert two.batches == len(cut) == batches
+        assert len(cut) == batches
         assert len({len(batch) for batch in cut}) == 1
-        seen = rows[rows < two.size]
+        seen = rows[rows < unlabelled + trusted]
         assert len(seen) == len(set(seen.tolist())) == fresh
         assert len(rows) - len(seen) == (batches * (batch_size // 2) if trusted else 0)
 

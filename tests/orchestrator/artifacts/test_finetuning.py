@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from bolt.clip.tower import tower_digest
-from bolt.training.meta import MetaRecipe
-from bolt.training.meta import REPORT_INTERVAL
+from bolt.training.meta import REPORT_INTERVAL, MetaRecipe
 from orchestrator.artifacts.source_model import MetaStart, SourceModel
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, artifact_cache, build, with_inputs
 from orchestrator.catalog import load_catalog
