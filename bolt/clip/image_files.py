@@ -33,13 +33,14 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from PIL import ExifTags, Image
 
 from bolt.clip.measured_values import STATE_RANGE, read_values, to_8_bit, white_of
 from bolt.clip.picture_files import SAMPLES, PictureFile, has_opacity, load_picture, refuse_damaged_jpeg, tiff_tag
+from bolt.util.ranges import Checked, Range
 
 UNREADABLE = (
     OSError, ValueError, SyntaxError, EOFError, IndexError, OverflowError, struct.error, zlib.error,
@@ -63,9 +64,18 @@ _TURNS: dict[Any, Image.Transpose] = {
 
 _INFO = "read as"
 
+_BANDS = Range(
+    "three numbers (red, green, blue) or one (grey), from 1, such as 4,3,2",
+    lambda bands: len(bands) in (1, 3) and all(isinstance(band, int) and band > 0 for band in bands),
+)
+_ENDS = Range(
+    "two values, such as 0,3000: the value that becomes black, and the larger value that becomes white",
+    lambda ends: len(ends) == 2 and -math.inf < ends[0] < ends[1] < math.inf,
+)
+
 
 @dataclass(frozen=True)
-class Reading:
+class Reading(Checked):
     """How the pixels of a dataset's images are read.
 
     Attributes:
@@ -79,21 +89,8 @@ class Reading:
     """
 
     upright: bool = True
-    bands: tuple[int, ...] | None = None
-    range: tuple[float, float] | None = None
-
-    def __post_init__(self) -> None:
-        if self.bands is not None and not (
-            len(self.bands) in (1, 3) and all(isinstance(band, int) and band > 0 for band in self.bands)
-        ):
-            raise ValueError("bands must be three numbers (red, green, blue) or one (grey), from 1, such as 4,3,2")
-        if self.range is not None and not (
-            len(self.range) == 2 and -math.inf < self.range[0] < self.range[1] < math.inf
-        ):
-            raise ValueError(
-                "a range must be two values, such as 0,3000: the value that becomes black, and the larger value that "
-                "becomes white"
-            )
+    bands: Annotated[tuple[int, ...], _BANDS] | None = None
+    range: Annotated[tuple[float, float], _ENDS] | None = None
 
 
 UPRIGHT = Reading()

@@ -279,8 +279,8 @@ def test_a_saved_model_reads_measured_images_as_those_it_learned_from(backbone: 
         ("resize", "crop", "resize cannot be 'crop'"),
         ("interpolation", "nearest", "interpolation cannot be 'nearest'"),
         ("notes", [1], "notes cannot be"), ("bands", [0, 1, 2], "bands must be three numbers"),
-        ("bands", [1.5, 2, 3], "bands must be three numbers"), ("range", [3000, 0], "a range must be"),
-        ("range", [3000], "a range must be"), ("range", [0, 3000, 4000], "a range must be"),
+        ("bands", [1.5, 2, 3], "bands must be three numbers"), ("range", [3000, 0], "range must be"),
+        ("range", [3000], "range must be"), ("range", [0, 3000, 4000], "range must be"),
     ],
 )  # fmt: skip
 def test_an_index_that_was_edited_wrongly_gives_no_predictions(
