@@ -100,7 +100,7 @@ def adapt(task: Task, settings: ApeSettings) -> Adapted:
     """Choose the channels, then alpha and beta."""
     cache = refine(build_cache(task, settings.passes, settings.alpha, settings.beta), settings)
     chosen, details = choose_alpha_beta(task, cache, settings)
-    return chosen.adapted(0, details)
+    return chosen.adapted(details)
 
 
 register(

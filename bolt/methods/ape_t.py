@@ -69,16 +69,13 @@ def adapt(task: Task, settings: ApeTSettings) -> Adapted:
         keys_ND, values_NC = cache.keys_ND + residual_CD[labels_N], cache.values_NC * weights_N1
         return replace(cache, head_CD=cache.head_CD + residual_CD, keys_ND=keys_ND, values_NC=values_NC)
 
-    def adapted() -> Adapted:
-        with torch.no_grad():
-            trained, details = current(), {"search": "fixed"}
-            if task.validation is not None:
-                trained, details = choose_alpha_beta(task, trained, settings)
-        return trained.adapted(residual_Cq.numel() + weights_N1.numel(), details)
+    def finish(trained: FeatureCache) -> Adapted:
+        details = {"search": "fixed"}
+        if task.validation is not None:
+            trained, details = choose_alpha_beta(task, trained, settings)
+        return trained.adapted(details)
 
-    return train_on_features(
-        task, [residual_Cq, weights_N1], lambda features_BD: current()(features_BD), settings, adapted
-    )
+    return train_on_features(task, [residual_Cq, weights_N1], current, settings, finish=finish)
 
 
 register(

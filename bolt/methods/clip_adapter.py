@@ -22,7 +22,7 @@ What differs from the released code:
 Shape legend: N support images, C classes, D joint embedding width, H hidden width of the adapter.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -74,15 +74,10 @@ def train_adapter(task: Task, settings: ClipAdapterSettings, down_HD: Tensor, up
     device = task.backbone.device
     down_HD, up_DH = (layer.to(device).clone().requires_grad_() for layer in (down_HD, up_DH))
     head_CD = task.head_CD.to(device, torch.float32)
-    in_training = AdapterClassifier(head_CD, task.backbone.logit_scale, down_HD, up_DH, settings.ratio)
+    classifier = AdapterClassifier(head_CD, task.backbone.logit_scale, down_HD, up_DH, settings.ratio)
     recipe = settings.recipe(settings.epochs)
-
-    def adapted() -> Adapted:
-        current = replace(in_training, down_HD=down_HD.detach().clone(), up_DH=up_DH.detach().clone())
-        return Adapted(current, None, down_HD.numel() + up_DH.numel())
-
     how = coop_options(recipe)
-    return train_on_features(task, [down_HD, up_DH], in_training, recipe, adapted, views=settings.views, **how)
+    return train_on_features(task, [down_HD, up_DH], lambda: classifier, recipe, views=settings.views, **how)
 
 
 register(

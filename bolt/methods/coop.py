@@ -23,7 +23,7 @@ Shape legend: B batch, C classes, K context tokens, W width of the text tower, D
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -124,16 +124,9 @@ def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0
         more = LearnedPrompts(backbone, class_names, context_KW.shape[-2], settings.class_position)
         return more.encode(context_KW)
 
-    def adapted() -> Adapted:
-        with torch.no_grad():
-            finished = classifier()
-        return Adapted(finished, trainable_parameters=context_KW.numel(), embed_classes=embed_classes)
-
-    def logits(features_BD: Tensor) -> Tensor:
-        return classifier()(features_BD)
-
     how = coop_options(recipe) | {"penalty": distance if distance_weight else None, "precision": backbone.precision}
-    return train_on_features(task, [context_KW], logits, recipe, adapted, views=settings.views, **how)
+    adapted = train_on_features(task, [context_KW], classifier, recipe, views=settings.views, **how)
+    return replace(adapted, embed_classes=embed_classes)
 
 
 def tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:

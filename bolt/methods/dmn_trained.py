@@ -79,11 +79,8 @@ def adapt(task: Task, settings: DmnTrainedSettings) -> Adapted:
         by_memory_BC = torch.einsum("bd,bcd->bc", unit_BD, current.vectors(unit_BD))
         return current.scale * torch.stack([by_memory_BC, unit_BD @ current.head_CD.T])
 
-    def adapted() -> Adapted:
-        with torch.no_grad():
-            return Adapted(classifier(), trainable_parameters=sum(bias_CD.numel() for bias_CD in biases))
-
-    return train_on_features(task, biases, logits, settings, adapted, views=min(settings.views, settings.epochs))
+    views = min(settings.views, settings.epochs)
+    return train_on_features(task, biases, classifier, settings, logits_of=logits, views=views)
 
 
 register(

@@ -156,15 +156,8 @@ def _train(task: Task, recipe: TrainingRecipe, details: dict[str, float | int | 
         weight_scale, recipe = scale, replace(recipe, schedule="halving")
     weight_CD = (weight_scale * task.head_CD.to(device)).requires_grad_()
     bias_C = torch.zeros(len(weight_CD), device=device, requires_grad=True)
-
-    in_training = LinearClassifier(weight_CD, bias_C, scale / weight_scale)
-
-    def adapted() -> Adapted:
-        head, bias = weight_CD.detach().clone(), bias_C.detach().clone()
-        classifier = LinearClassifier(head, bias, scale / weight_scale)
-        return Adapted(classifier, None, head.numel() + bias.numel(), details)
-
-    return train_on_features(task, [weight_CD, bias_C], in_training, recipe, adapted)
+    classifier = LinearClassifier(weight_CD, bias_C, scale / weight_scale)
+    return replace(train_on_features(task, [weight_CD, bias_C], lambda: classifier, recipe), details=details)
 
 
 def _candidates(settings: LinearProbeSettings) -> tuple[LinearProbeSettings, ...]:

@@ -99,15 +99,8 @@ def train_residual(task: Task, settings: TaskResSettings, text_CD: Tensor) -> Ad
         weight_CD = F.normalize(text_CD + settings.alpha * residual_CD, dim=-1)
         return LinearClassifier(weight_CD, scale=task.backbone.logit_scale)
 
-    def adapted() -> Adapted:
-        with torch.no_grad():
-            return Adapted(classifier(), None, residual_CD.numel())
-
-    def logits(features_BD: Tensor) -> Tensor:
-        return classifier()(features_BD)
-
     how = coop_options(recipe) | {"make_optimiser": adam}
-    return train_on_features(task, [residual_CD], logits, recipe, adapted, views=settings.views, **how)
+    return train_on_features(task, [residual_CD], classifier, recipe, views=settings.views, **how)
 
 
 register(

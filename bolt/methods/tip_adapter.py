@@ -37,7 +37,7 @@ def adapt(task: Task, settings: CacheSettings) -> Adapted:
         return _adapt_as_published(task)
     built = build_cache(task, settings.passes, settings.alpha, settings.beta)
     cache, details = choose_alpha_beta(task, built, settings)
-    return cache.adapted(0, details)
+    return cache.adapted(details)
 
 
 def _adapt_as_published(task: Task) -> Adapted:
@@ -59,7 +59,8 @@ def _adapt_as_published(task: Task) -> Adapted:
 
     def adapted() -> Adapted:
         frozen = replace(cache, alpha=float(alpha.detach()), beta=float(beta.detach()))
-        return frozen.adapted(2, {"search": "as published: trained, features and labels not matching"})
+        result = frozen.adapted({"search": "as published: trained, features and labels not matching"})
+        return replace(result, trainable_parameters=2)
 
     return fit_task(task, [alpha, beta], loss_of_rows, lambda epoch: in_order, PUBLISHED_RECIPE, adapted)
 

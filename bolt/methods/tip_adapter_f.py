@@ -20,10 +20,10 @@ The first epochs train on the same augmented views that are averaged into the in
 Shape legend: N support images, B batch, C classes, D joint embedding width.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bolt.methods.base import Idle, register
-from bolt.methods.common.feature_cache import WITH_IMAGES, CacheSettings, build_cache, choose_alpha_beta
+from bolt.methods.common.feature_cache import WITH_IMAGES, CacheSettings, FeatureCache, build_cache, choose_alpha_beta
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import PlainRecipe
@@ -52,13 +52,13 @@ def adapt(task: Task, settings: TipAdapterFSettings) -> Adapted:
         cache, details = choose_alpha_beta(task, cache, settings)
     keys_ND = cache.keys_ND.requires_grad_()
 
-    def adapted() -> Adapted:
-        trained, chosen = replace(cache, keys_ND=keys_ND.detach().clone()), details
-        if task.validation is not None:
-            trained, chosen = choose_alpha_beta(task, trained, settings)
-        return trained.adapted(keys_ND.numel(), chosen)
+    def finish(trained: FeatureCache) -> Adapted:
+        if task.validation is None:
+            return trained.adapted(details)
+        found, chosen = choose_alpha_beta(task, trained, settings)
+        return found.adapted(chosen)
 
-    return train_on_features(task, [keys_ND], cache, settings, adapted)
+    return train_on_features(task, [keys_ND], lambda: cache, settings, finish=finish)
 
 
 register(

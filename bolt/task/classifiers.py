@@ -69,6 +69,10 @@ class Classifier(ABC):
         """Return the fields that are numbers."""
         return {name: float(value) for name, value in vars(self).items() if isinstance(value, int | float)}
 
+    def frozen(self) -> Self:
+        """Return a copy whose tensors are copies too, without gradients."""
+        return replace(self, **{name: tensor.clone() for name, tensor in self.tensors().items()})
+
     def to(self, device: torch.device | str) -> Self:
         """Return a copy on the device."""
         return replace(self, **{name: tensor.to(device) for name, tensor in self.tensors().items()})

@@ -81,9 +81,9 @@ IDLE_IN_CACHE = (
 class FeatureCache(CacheClassifier):
     """A text head and a cache. The alpha, the beta or the keys of the cache are still being chosen."""
 
-    def adapted(self, trained: int, details: Mapping[str, str]) -> Adapted:
+    def adapted(self, details: Mapping[str, str]) -> Adapted:
         """Return the method's result, with alpha, beta and ``details`` as the details."""
-        return Adapted(self, None, trained, {"alpha": float(self.alpha), "beta": float(self.beta), **details})
+        return Adapted(self, details={"alpha": float(self.alpha), "beta": float(self.beta), **details})
 
 
 def build_cache(task: Task, passes: int, alpha: float | Tensor, beta: float | Tensor) -> FeatureCache:

@@ -5,16 +5,19 @@ Shape legend: N support images, B queries, C classes, D joint embedding width.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.clip.transfer import to_device
+from bolt.task.classifiers import Classifier
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 from bolt.training.adaptation import fit_task
 from bolt.training.loop import TrainingRecipe, cross_entropy
+
+Head = TypeVar("Head", bound=Classifier)
 
 
 def support_features(task: Task, view: int) -> Tensor:
@@ -74,10 +77,11 @@ def entropies(logits_VC: Tensor) -> Tensor:
 def train_on_features(
     task: Task,
     parameters: Sequence[Tensor],
-    logits_of: Callable[[Tensor], Tensor],
+    classifier: Callable[[], Head],
     recipe: TrainingRecipe,
-    adapted: Callable[[], Adapted],
     *,
+    finish: Callable[[Head], Adapted] = Adapted,
+    logits_of: Callable[[Tensor], Tensor] | None = None,
     views: int | None = None,
     penalty: Callable[[], Tensor] | None = None,
     **options: Any,
@@ -86,12 +90,13 @@ def train_on_features(
 
     Args:
         parameters: the leaf tensors to train.
-        logits_of: raw features (B, D) -> logits (B, C), differentiable in ``parameters``. Several classifiers give
-            logits (..., B, C), and their losses are added.
-        adapted: makes the result from the current parameters. It is called at the end, and after every epoch if
+        classifier: makes the classifier of the current parameters, which is differentiable in them.
+        finish: makes the result from a frozen copy of the classifier. It is called at the end, and after every epoch if
             ``task.after_epoch`` asks for it.
+        logits_of: raw features (B, D) -> logits (B, C) in training, by default those of the classifier. Several
+            classifiers give logits (..., B, C), and their losses are added.
         views: the epochs cycle through the augmented views 1 to ``views``; by default, every epoch has its own view.
-        penalty: a term that is added to the loss of a batch. It is called after ``logits_of``.
+        penalty: a term that is added to the loss of a batch. It is called after the logits have been computed.
         options: ``make_optimiser`` and ``schedule`` of :func:`bolt.training.loop.fit`.
 
     Raises:
@@ -114,8 +119,14 @@ def train_on_features(
 
     def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
         rows = to_device(rows, labels_N.device)
-        logits = logits_of(features[view_of(epoch)][rows])
+        features_BD = features[view_of(epoch)][rows]
+        logits = logits_of(features_BD) if logits_of else classifier()(features_BD)
         losses = [cross_entropy(logits_BC, labels_N[rows]) for logits_BC in logits.view(-1, *logits.shape[-2:])]
         return torch.stack(losses if penalty is None else [*losses, penalty()]).sum()
 
-    return fit_task(task, parameters, loss_of_rows, order, recipe, adapted, **options)
+    @torch.no_grad()
+    def adapted() -> Adapted:
+        return finish(classifier().frozen())
+
+    result = fit_task(task, parameters, loss_of_rows, order, recipe, adapted, **options)
+    return replace(result, trainable_parameters=sum(tensor.numel() for tensor in parameters))
