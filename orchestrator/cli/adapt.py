@@ -35,7 +35,7 @@ def _methods_with(setting: str) -> list[str]:
     return [name for name in WITH_SOURCES if setting in {field.name for field in fields(METHODS[name].settings_class)}]
 
 
-@options.with_settings
+@options.with_options
 def adapt(
     folder: Annotated[
         Path,
@@ -54,17 +54,12 @@ def adapt(
         list[str] | None, typer.Option("--methods", metavar="A,B", help='candidates, as "linear_probe,lora(rank=4)"')
     ] = None,
     form: options.FormOption = "state_dict",
-    template: options.Templates = None,
-    words: options.WordTable = None,
-    bands: options.Bands = None,
-    range_: options.Range = None,
-    mirrorable: options.Mirrorable = True,
-    exclude_broken: options.ExcludeBroken = False,
+    *,
+    images: options.ImageOptions,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, max=options.MOST_THREADS, help="CPU threads; by default all")
     ] = None,
     device: options.Device = None,
-    *,
     settings: options.StoreSettings,
 ) -> None:
     """Choose a method for your own images and adapt it.
@@ -74,7 +69,6 @@ def adapt(
     from orchestrator.adapt.adapt_folder import adapt_folder
     from orchestrator.adapt.own_images import own_key
     from orchestrator.adapt.request import Request
-    from orchestrator.datasets.adding import DatasetOptions
     from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
     from orchestrator.util.machine import usable_processors
 
@@ -90,13 +84,7 @@ def adapt(
         methods=split_methods(",".join(methods or ())),
         minutes=minutes,
         form=form,
-        images=DatasetOptions(
-            templates=tuple(template or ()),
-            mirrorable=mirrorable,
-            exclude_broken=exclude_broken,
-            words=words,
-            reading=options.image_reading(bands, range_),
-        ),
+        images=images,
         settings=replace(settings, threads=threads or usable_processors(), device=device),
     )
     console = Console()

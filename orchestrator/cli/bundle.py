@@ -7,8 +7,8 @@ import typer
 from typer.core import TyperGroup
 
 from orchestrator import __version__
-from orchestrator.cli.options import ComputeSettings, GridName, SetValues, StoreSettings, with_settings
-from orchestrator.cli.workspace import open_workspace, results_overrides
+from orchestrator.cli.options import ComputeSettings, with_options
+from orchestrator.cli.workspace import ResultsWorkspace
 from orchestrator.util.console import print_line
 from orchestrator.util.units import human_bytes, pluralize
 
@@ -32,22 +32,17 @@ BundlePath = Annotated[Path, typer.Argument(metavar="FILE", help="a bundle")]
 
 
 @app.command()
-@with_settings
+@with_options
 def create(
-    grid: GridName,
     output: Annotated[Path, typer.Option("-o", "--output", help="the bundle's file, for example demo.bundle.zip")],
-    set_: SetValues = None,
-    *,
-    settings: StoreSettings,
+    workspace: ResultsWorkspace,
 ) -> None:
     """Write a grid's results, predictions and verdict into one file."""
     from orchestrator.grid.load import grid_files
     from orchestrator.sharing.bundle import make_bundle
 
-    values = results_overrides(grid, settings, set_)
-    workspace = open_workspace(grid, settings, overrides=values)
-    plan = workspace.results_plan()
-    results, failures = make_bundle(plan, grid_files(grid), workspace.store, output, values)
+    plan, files = workspace.results_plan(), grid_files(workspace.grid.given)
+    results, failures = make_bundle(plan, files, workspace.store, output, workspace.overrides)
     counts = f"{results} of {pluralize(len(plan.grid.cells), 'cell')}, {pluralize(failures, 'failure')}"
     print_line(f"{output}: {counts}, {human_bytes(output.stat().st_size)}")
 
@@ -78,7 +73,7 @@ def verify(file: BundlePath) -> None:
 
 
 @app.command()
-@with_settings
+@with_options
 def rerun(
     file: BundlePath,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="number of cells to draw")] = 3,

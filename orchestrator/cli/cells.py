@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli.options import GridName, SetValues, StoreSettings, table_console, with_settings
-from orchestrator.cli.workspace import open_workspace, results_overrides
+from orchestrator.cli.options import table_console, with_options
+from orchestrator.cli.workspace import ResultsWorkspace
 from orchestrator.util.console import plain_table
 from orchestrator.util.units import pluralize
 
@@ -24,10 +24,8 @@ def _filter(help_text: str) -> Any:
 Names = list[str] | None
 
 
-@with_settings
+@with_options
 def cells(
-    grid: GridName,
-    set_: SetValues = None,
     method: Annotated[Names, _filter("cells of this method")] = None,
     label: Annotated[Names, _filter("cells with this label in the grid, such as bolt[rank=8]")] = None,
     dataset: Annotated[Names, _filter("cells that adapt to this dataset")] = None,
@@ -42,7 +40,7 @@ def cells(
     open_: Annotated[bool, typer.Option("--open", help="cells with neither a result nor a failure")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print a JSON list with all fields")] = False,
     *,
-    settings: StoreSettings,
+    workspace: ResultsWorkspace,
 ) -> None:
     """List the cells of a grid.
 
@@ -56,7 +54,6 @@ def cells(
         "backbone": backbone, "domain": domain, "protocol": protocol,
     }  # fmt: skip
     states = {state for state, asked in (("finished", finished), ("failed", failed), ("open", open_)) if asked}
-    workspace = open_workspace(grid, settings, overrides=results_overrides(grid, settings, set_))
     filters = [f"{key}={value}" for key, values in wanted.items() for value in values or ()]
     selected = select_cells(workspace.grid.cells, filters, workspace.grid.label, "--")
     done, recorded, _ = workspace.store.read_outcomes([cell.id for cell in selected])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,8 +24,38 @@ DEFAULT_CATALOG = Path("catalog.yaml")
 """The catalog file that ``data add`` writes if neither an option nor ``bolt.yaml`` names a catalog file."""
 
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="datasets, or whole domains")]
-OfGrid = Annotated[str | None, typer.Option("--grid", help="all datasets that this grid reads")]
+@dataclass(frozen=True)
+class Asked:
+    """The options that name datasets, and those that say from what the datasets are read."""
+
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="datasets, or whole domains")] = None
+    grid: Annotated[str | None, typer.Option("--grid", help="all datasets that this grid reads")] = None
+    set_: options.SetValues = None
+    data_root: options.DataRoot = None
+    catalog: options.CatalogFiles = None
+
+    def entries(self, catalog: Catalog) -> list[DatasetEntry]:
+        """Return the entries of the datasets that the user asks for, each once.
+
+        A domain stands for all of its datasets. A grid stands for all that it reads.
+
+        Raises ``UserError`` for an unknown name, and if there is neither a name nor a grid.
+        """
+        chosen = _of_grid(self.grid, catalog, self.data_root, self.set_) if self.grid else []
+        for name in self.names or ():
+            if name in catalog.datasets:
+                chosen.append(catalog.datasets[name])
+            elif name in catalog.domains:
+                chosen += catalog.datasets_of(name)
+            else:
+                raise unknown_name("dataset or domain", name, [*catalog.datasets, *catalog.domains])
+        if not chosen:
+            hint = "name datasets or domains, or give --grid GRID; see `data list`"
+            raise UserError("no dataset is named", hint=hint)
+        return list({entry.name: entry for entry in chosen}.values())
+
+
+AskedDatasets = Annotated[Asked, Asked]
 
 
 @app.command("list")
@@ -51,12 +82,9 @@ def list_datasets(
 
 
 @app.command()
+@options.with_options
 def prepare(
-    names: Names = None,
-    grid: OfGrid = None,
-    set_: options.SetValues = None,
-    data_root: options.DataRoot = None,
-    catalog: options.CatalogFiles = None,
+    asked: AskedDatasets,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before fetching")] = False,
 ) -> None:
     """Fetch datasets.
@@ -66,10 +94,10 @@ def prepare(
     from orchestrator.catalog import DATA_VARIABLE, load_catalog
     from orchestrator.datasets.prepare import by_hand_error, check_space, plan_preparation, prepare_one
 
-    if data_root is None:
+    if asked.data_root is None:
         raise UserError("no data root is given", hint=f"pass --data-root PATH or set {DATA_VARIABLE}")
-    root = data_root.absolute()
-    there, jobs, by_hand = plan_preparation(_chosen(names, grid, load_catalog(catalog or ()), root, set_), root)
+    root = asked.data_root.absolute()
+    there, jobs, by_hand = plan_preparation(asked.entries(load_catalog(asked.catalog or ())), root)
     for line in there:
         print_line(line)
     if jobs:
@@ -106,14 +134,8 @@ def prepare(
 
 
 @app.command()
-def verify(
-    names: Names = None,
-    grid: OfGrid = None,
-    set_: options.SetValues = None,
-    data_root: options.DataRoot = None,
-    catalog: options.CatalogFiles = None,
-    exclude_broken: options.ExcludeBroken = False,
-) -> None:
+@options.with_options
+def verify(asked: AskedDatasets, exclude_broken: options.ExcludeBroken = False) -> None:
     """Decode and count every image of datasets.
 
     The exit code is 1 if an image cannot be decoded, if images of your own have changed since they were added, or if
@@ -128,8 +150,8 @@ def verify(
 
     console = Console()
     unreadable = changed = False
-    loaded = load_catalog(catalog or ())
-    for entry in _chosen(names, grid, loaded, data_root, set_):
+    loaded, data_root = load_catalog(asked.catalog or ()), asked.data_root
+    for entry in asked.entries(loaded):
         file = loaded.files["datasets", entry.name]
         try:
             with show_progress(f"decoding {entry.name}", console) as advance:
@@ -157,6 +179,7 @@ def verify(
 
 
 @app.command()
+@options.with_options
 def add(
     paths: Annotated[
         list[Path],
@@ -166,11 +189,8 @@ def add(
     name: Annotated[str | None, typer.Option("--name", help="name of the dataset; by default the folder's")] = None,
     title: Annotated[str | None, typer.Option("--title", help="name of the dataset in tables")] = None,
     domain: Annotated[str, typer.Option("--domain", help="domain of the dataset")] = "own",
-    template: options.Templates = None,
-    words: options.WordTable = None,
-    bands: options.Bands = None,
-    range_: options.Range = None,
-    mirrorable: options.Mirrorable = True,
+    *,
+    images: options.ImageOptions,
     licence: Annotated[str, typer.Option("--licence", help="the licence of the images")] = "own images",
     data_root: Annotated[
         Path | None, typer.Option("--data-root", envvar="BOLT_DATA", help="folder for the files of hf:OWNER/NAME")
@@ -179,8 +199,7 @@ def add(
         list[str] | None,
         typer.Option("--column", metavar="KEY=NAME", help="the column of a table that holds path, label or split"),
     ] = None,
-    exclude_broken: options.ExcludeBroken = False,
-    replace: Annotated[
+    replace_: Annotated[
         bool, typer.Option("--replace", help="replace a dataset of this name whose images have changed")
     ] = False,
 ) -> None:
@@ -190,7 +209,7 @@ def add(
     """
     from orchestrator.catalog import DATA_VARIABLE
     from orchestrator.cli.project import remember, write_grid_file
-    from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
+    from orchestrator.datasets.adding import add_dataset, dataset_key
     from orchestrator.datasets.hub_datasets import fetch_layout, hub_name
     from orchestrator.datasets.listing import added_lines
     from orchestrator.datasets.progress import show_progress
@@ -200,10 +219,7 @@ def add(
     columns = dict(text.partition("=")[::2] for text in column or ())
     if not {"path", "label", "split"} >= columns.keys() or "" in columns.values():
         raise UserError(f"give path=NAME, label=NAME or split=NAME, not {' '.join(column or ())}", where="--column")
-    stated = DatasetOptions(
-        name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken, replace,
-        words=words, columns=columns, reading=options.image_reading(bands, range_),
-    )  # fmt: skip
+    stated = replace(images, name=name, title=title, domain=domain, licence=licence, replace=replace_, columns=columns)
     path, find = one_pattern(paths), None
     if str(path).startswith("hf:"):
         if data_root is None:
@@ -218,28 +234,6 @@ def add(
         print_line(line)
     if kept:
         print_line(f"{grid} exists with other text and was not changed; to have it written anew, remove it first")
-
-
-def _chosen(
-    names: Sequence[str] | None, grid: str | None, catalog: Catalog, root: Path | None, set_: Sequence[str] | None
-) -> list[DatasetEntry]:
-    """Return the entries of the datasets that the user asks for, each once.
-
-    ``names`` are datasets and domains. A domain stands for all of its datasets. A grid stands for all that it reads.
-
-    Raises ``UserError`` for an unknown name, and if there is neither a name nor a grid.
-    """
-    chosen = _of_grid(grid, catalog, root, set_) if grid else []
-    for name in names or ():
-        if name in catalog.datasets:
-            chosen.append(catalog.datasets[name])
-        elif name in catalog.domains:
-            chosen += catalog.datasets_of(name)
-        else:
-            raise unknown_name("dataset or domain", name, [*catalog.datasets, *catalog.domains])
-    if not chosen:
-        raise UserError("no dataset is named", hint="name datasets or domains, or give --grid GRID; see `data list`")
-    return list({entry.name: entry for entry in chosen}.values())
 
 
 def _of_grid(grid: str, catalog: Catalog, root: Path | None, set_: Sequence[str] | None) -> list[DatasetEntry]:

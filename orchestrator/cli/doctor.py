@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.options import AsJson, StoreSettings, print_json, with_settings
+from orchestrator.cli.options import AsJson, StoreSettings, print_json, with_options
 from orchestrator.cli.workspace import Workspace, open_workspace
 from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.console import Console
@@ -142,7 +142,7 @@ def _store_line(url: str) -> str:
     return url if free is None else f"{url}, {human_bytes(free)} free"
 
 
-@with_settings
+@with_options
 def doctor(
     grid: Annotated[str | None, typer.Argument(metavar="[GRID]", help="also show what this grid needs")] = None,
     as_json: AsJson = False,

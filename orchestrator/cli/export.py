@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.options import ComputeSettings, FormOption, with_settings
+from orchestrator.cli.options import ComputeSettings, FormOption, with_options
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 
 
-@with_settings
+@with_options
 def export(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="a cell's id, or the beginning of one")],
     form: FormOption = "adapter",

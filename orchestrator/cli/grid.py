@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.workspace import Workspace, open_workspace
+from orchestrator.core.settings import RunSettings
 from orchestrator.util.console import Console, print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import parse_bytes, parse_duration
@@ -21,33 +23,45 @@ def _size(option: str, help_text: str) -> Any:
     return typer.Option(option, metavar="SIZE", parser=partial(parse_bytes, where=option), help=help_text)
 
 
-Only = Annotated[
-    list[str] | None, typer.Option("--only", metavar="FIELD=A,B", help="keep cells that match; may be repeated")
-]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="use only the first N cells")]
-DiskBudget = Annotated[int | None, _size("--disk-budget", "largest size of the artifacts to build, e.g. 200GB")]
-GpuMemory = Annotated[int | None, _size("--gpu-memory", "show how GPUs of that size would be packed, e.g. 40GiB")]
-Race = Annotated[
-    bool | None,
-    typer.Option(
-        "--race/--no-race", help="stop measuring methods that cannot be the best any more, or measure all methods"
-    ),
-]
-Retry = Annotated[bool, typer.Option("--retry-failed", help="run failed cells again")]
+@dataclass(frozen=True)
+class PlanOptions:
+    """The options that ``grid`` and ``plan`` share: the cells, and which of them run."""
+
+    grid: options.GridName
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="FIELD=A,B", help="keep cells that match; may be repeated")
+    ] = None
+    set_: options.SetValues = None
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="use only the first N cells")] = None
+    race: Annotated[
+        bool | None,
+        typer.Option(
+            "--race/--no-race", help="stop measuring methods that cannot be the best any more, or measure all methods"
+        ),
+    ] = None
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="run failed cells again")] = False
+    disk_budget: Annotated[int | None, _size("--disk-budget", "largest size of the artifacts to build, e.g. 200GB")] = (
+        None
+    )
+    gpu_memory: Annotated[
+        int | None, _size("--gpu-memory", "show how GPUs of that size would be packed, e.g. 40GiB")
+    ] = None
+
+    def workspace(self, settings: RunSettings) -> tuple[Workspace, bool]:
+        """Return the workspace of the grid, and whether races choose which cells run."""
+        opened = open_workspace(self.grid, settings, only=self.only, overrides=self.set_, limit=self.limit)
+        return opened, opened.grid.race if self.race is None else self.race
 
 
-@options.with_settings
+GridOptions = Annotated[PlanOptions, PlanOptions]
+
+
+@options.with_options
 def grid(
-    grid: options.GridName,
-    only: Only = None,
-    set_: options.SetValues = None,
-    limit: Limit = None,
-    race: Race = None,
+    asked: GridOptions,
     plan: Annotated[bool, typer.Option("--plan", help="show the plan, and run nothing")] = False,
     local: Annotated[bool, typer.Option("--local", help="run in this process, cell by cell, without Ray")] = False,
     address: Annotated[str | None, typer.Option("--address", help="a running Ray cluster: auto or HOST:PORT")] = None,
-    retry_failed: Retry = False,
-    disk_budget: DiskBudget = None,
     cell_limit: Annotated[
         float | None,
         typer.Option(
@@ -57,7 +71,6 @@ def grid(
             help="stop a cell that runs longer, e.g. 90min; 0 for no limit; by default 6h",
         ),
     ] = None,
-    gpu_memory: GpuMemory = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="print every verdict and every table at the end")] = False,
     *,
     settings: options.ComputeSettings,
@@ -73,7 +86,7 @@ def grid(
 
     if local and address:
         raise UserError("--local and --address exclude each other", hint="give one of them")
-    if gpu_memory is not None and not plan:
+    if asked.gpu_memory is not None and not plan:
         raise UserError("only a plan reads this option", where="--gpu-memory", hint="add --plan, or leave it out")
     if local and cell_limit is not None:
         raise UserError("--local cannot end a running cell, so it takes no --cell-limit", hint="give one of them")
@@ -81,32 +94,24 @@ def grid(
         what = f"{settings.device} is for --local: on Ray, the GPU that a worker is given is its cuda:0"
         hint = "give cuda; CUDA_VISIBLE_DEVICES names the GPUs that Ray uses"
         raise UserError(what, where="--device", hint=hint)
-    workspace = open_workspace(grid, settings, only=only, overrides=set_, limit=limit)
-    race = workspace.grid.race if race is None else race
+    workspace, raced = asked.workspace(settings)
     if plan:
-        _print_plan(workspace, retry_failed, disk_budget, gpu_memory, raced=race)
+        _print_plan(workspace, asked, raced=raced)
         return
-    if other := namesake(read_status(workspace.store.files, workspace.grid.name), grid):
+    if other := namesake(read_status(workspace.store.files, workspace.grid.name), asked.grid):
         what = f"{other} has the same name: this grid's report and MLflow runs replace those of that file; results stay"
         print_line(f"note: {what}", style="yellow")
     longest = CELL_LIMIT_SECONDS if cell_limit is None else cell_limit
-    how = RunOptions(local, address, retry_failed, disk_budget, longest, race)
+    how = RunOptions(local, address, asked.retry_failed, asked.disk_budget, longest, raced)
     code = run_session(workspace, how, Console(), verbose=verbose)
-    if not (only or limit):
-        write_listing(grid, workspace.grid, workspace.catalog, settings, set_ or ())
+    if not (asked.only or asked.limit):
+        write_listing(asked.grid, workspace.grid, workspace.catalog, settings, asked.set_ or ())
     raise typer.Exit(code)
 
 
-@options.with_settings
+@options.with_options
 def plan(
-    grid: options.GridName,
-    only: Only = None,
-    set_: options.SetValues = None,
-    limit: Limit = None,
-    race: Race = None,
-    retry_failed: Retry = False,
-    disk_budget: DiskBudget = None,
-    gpu_memory: GpuMemory = None,
+    asked: GridOptions,
     gpu: Annotated[
         str | None,
         typer.Option("--gpu", metavar="KIND", help="show the hours on one GPU of that kind, e.g. h200, a100, 4090"),
@@ -122,35 +127,26 @@ def plan(
     from orchestrator.planning.gpu_speeds import find_gpu
 
     kind = find_gpu(gpu) if gpu is not None else None
-    workspace = open_workspace(grid, settings, only=only, overrides=set_, limit=limit)
-    race = workspace.grid.race if race is None else race
-    if as_json and gpu_memory is not None:
+    workspace, raced = asked.workspace(settings)
+    if as_json and asked.gpu_memory is not None:
         raise UserError("--json has no packing of GPUs", where="--gpu-memory", hint="give one of the two")
     if as_json:
         from orchestrator.planning.plan_view import plan_record, race_record
 
-        made = workspace.plan(retry_failed=retry_failed)
-        record = plan_record(made, workspace.store, disk_budget, kind)
-        options.print_json({**record, "race": race_record(made, workspace.store, kind)} if race else record)
+        made = workspace.plan(retry_failed=asked.retry_failed)
+        record = plan_record(made, workspace.store, asked.disk_budget, kind)
+        options.print_json({**record, "race": race_record(made, workspace.store, kind)} if raced else record)
         return
-    _print_plan(workspace, retry_failed, disk_budget, gpu_memory, kind, raced=race)
+    _print_plan(workspace, asked, kind, raced=raced)
 
 
-def _print_plan(
-    workspace: Workspace,
-    retry_failed: bool,
-    disk_budget: int | None,
-    gpu: int | None,
-    kind: GpuKind | None = None,
-    *,
-    raced: bool,
-) -> None:
+def _print_plan(workspace: Workspace, asked: PlanOptions, kind: GpuKind | None = None, *, raced: bool) -> None:
     from orchestrator.planning.estimate import race_range
     from orchestrator.planning.plan import raced_plan
     from orchestrator.planning.plan_view import plan_view
 
-    made = workspace.plan(retry_failed=retry_failed)
-    Console().print(plan_view(made, workspace.store, disk_budget, gpu, kind))
+    made = workspace.plan(retry_failed=asked.retry_failed)
+    Console().print(plan_view(made, workspace.store, asked.disk_budget, asked.gpu_memory, kind))
     if raced:
         first = raced_plan(made, workspace.store)
         print_line(f"{race_range(made, first, kind)}\n{first.race_line}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.options import ComputeSettings, with_settings
+from orchestrator.cli.options import ComputeSettings, with_options
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
 
@@ -22,7 +22,7 @@ CELL_PAGES = "reports/cells"
 """The folder of the store with the pages about cells."""
 
 
-@with_settings
+@with_options
 def inspect(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="a cell's id, or the beginning of one")],
     output: Annotated[

@@ -6,22 +6,20 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.options import DEFAULT_STORE, GridName, Metric, SetValues, StoreSettings, StoreUrl, with_settings
-from orchestrator.cli.workspace import open_workspace, results_overrides
+from orchestrator.cli.options import DEFAULT_STORE, Metric, StoreUrl, with_options
+from orchestrator.cli.workspace import ResultsWorkspace
 from orchestrator.util.console import Console, print_line
 from orchestrator.util.errors import UserError
 
 
-@with_settings
+@with_options
 def sync(
-    grid: GridName,
-    set_: SetValues = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="set the store's own MLflow database aside and make a new one")
     ] = False,
     metric: Metric = None,
     *,
-    settings: StoreSettings,
+    workspace: ResultsWorkspace,
 ) -> None:
     """Make the runs in MLflow equal to the results.
 
@@ -34,7 +32,6 @@ def sync(
     from orchestrator.tracking.grid_runs import GridRuns
     from orchestrator.tracking.location import URI_VARIABLE
 
-    workspace = open_workspace(grid, settings, overrides=results_overrides(grid, settings, set_))
     runs = GridRuns(workspace.grid, workspace.catalog, workspace.store)
     database = runs.location.database if rebuild else None
     if rebuild and (database is None or os.environ.get(URI_VARIABLE)):

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the run settings that are made from the options."""
+"""Options and groups of options that several commands share."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
-from inspect import Signature, signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -21,6 +21,9 @@ from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
     from bolt.clip.image_files import Reading
+    from orchestrator.datasets.adding import DatasetOptions
+
+Value = TypeVar("Value")
 
 DEFAULT_STORE = "runs"
 
@@ -72,24 +75,6 @@ def check_device(device: str | None) -> str | None:
     return device
 
 
-def image_reading(bands: str | None, range_: str | None) -> Reading:
-    """Return how images are to be read, given ``--bands`` and ``--range``. Raises ``UserError`` for invalid text."""
-    from bolt.clip.image_files import Reading
-
-    reading, where, hint = Reading(), "--bands", "give three bands (red, green, blue) or one, from 1, such as 4,3,2"
-    try:
-        if bands is not None:
-            reading = Reading(bands=tuple(map(int, bands.split(","))))
-        where, hint = "--range", "give the value that becomes black and a larger one that becomes white, such as 0,3000"
-        if range_ is not None:
-            low, high = map(float, range_.split(","))
-            reading = replace(reading, range=(low, high))
-    except ValueError:
-        given = bands if where == "--bands" else range_
-        raise UserError(f"{given!r} cannot be used", where=where, hint=hint) from None
-    return reading
-
-
 GridName = Annotated[str, typer.Argument(metavar="GRID", help="a grid's name (grids/NAME.yaml) or a path to one")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON, described in docs/automation.md")]
 OptionalGrid = Annotated[str | None, typer.Argument(metavar="[GRID]", help="a grid's name or a path to one")]
@@ -114,21 +99,6 @@ CatalogFiles = Annotated[
 ]
 OwnCatalog = Annotated[
     list[Path], typer.Option("--catalog", help="your catalog file; of several, the last one gets the new entries")
-]
-Templates = Annotated[
-    list[str] | None, typer.Option("--template", help='a prompt, as "a photo of a {}."; may be repeated')
-]
-WordTable = Annotated[
-    Path | None, typer.Option("--words", metavar="CSV", help="table of class words: folder,word[,sentence...]")
-]
-Bands = Annotated[
-    str | None, typer.Option("--bands", metavar="R,G,B", help="read these bands of the image files, as 4,3,2; or one")
-]
-Range = Annotated[
-    str | None, typer.Option("--range", metavar="LOW,HIGH", help="pixel values that become black and white")
-]
-Mirrorable = Annotated[
-    bool, typer.Option("--mirrorable/--not-mirrorable", help="whether a mirrored image keeps its class")
 ]
 ExcludeBroken = Annotated[bool, typer.Option("--exclude-broken", help="exclude unreadable images, and use the others")]
 Threads = Annotated[
@@ -167,24 +137,75 @@ StoreSettings = Annotated[RunSettings, store_settings]
 ComputeSettings = Annotated[RunSettings, compute_settings]
 
 
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that has several options in place of its parameter ``settings``.
+def image_options(
+    template: Annotated[
+        list[str] | None, typer.Option("--template", help='a prompt, as "a photo of a {}."; may be repeated')
+    ] = None,
+    words: Annotated[
+        Path | None, typer.Option("--words", metavar="CSV", help="table of class words: folder,word[,sentence...]")
+    ] = None,
+    bands: Annotated[
+        str | None,
+        typer.Option("--bands", metavar="R,G,B", help="read these bands of the image files, as 4,3,2; or one"),
+    ] = None,
+    range_: Annotated[
+        str | None, typer.Option("--range", metavar="LOW,HIGH", help="pixel values that become black and white")
+    ] = None,
+    mirrorable: Annotated[
+        bool, typer.Option("--mirrorable/--not-mirrorable", help="whether a mirrored image keeps its class")
+    ] = True,
+    exclude_broken: ExcludeBroken = False,
+) -> Any:  # a DatasetOptions, whose import takes half a second
+    """Return the user's statements about their images. Raises ``UserError`` for invalid bands or an invalid range."""
+    from orchestrator.datasets.adding import DatasetOptions
 
-    The annotation of ``settings`` names a function: :func:`store_settings` or :func:`compute_settings`. Typer makes an
-    option of each of the function's parameters. When the command is called, the function makes ``settings`` from the
-    given options.
+    return DatasetOptions(
+        templates=tuple(template or ()), words=words, reading=image_reading(bands, range_), mirrorable=mirrorable,
+        exclude_broken=exclude_broken,
+    )  # fmt: skip
+
+
+ImageOptions = Annotated["DatasetOptions", image_options]
+
+
+def image_reading(bands: str | None, range_: str | None) -> Reading:
+    """Return how images are to be read, given ``--bands`` and ``--range``. Raises ``UserError`` for invalid text."""
+    from bolt.clip.image_files import Reading
+
+    reading, where, hint = Reading(), "--bands", "give three bands (red, green, blue) or one, from 1, such as 4,3,2"
+    try:
+        if bands is not None:
+            reading = Reading(bands=tuple(map(int, bands.split(","))))
+        where, hint = "--range", "give the value that becomes black and a larger one that becomes white, such as 0,3000"
+        if range_ is not None:
+            low, high = map(float, range_.split(","))
+            reading = replace(reading, range=(low, high))
+    except ValueError:
+        given = bands if where == "--bands" else range_
+        raise UserError(f"{given!r} cannot be used", where=where, hint=hint) from None
+    return reading
+
+
+def with_options(command: Callable[..., Value]) -> Callable[..., Value]:
+    """Return a command that has several options in place of each parameter that stands for a group of options.
+
+    The annotation of such a parameter names a function or a class, such as :func:`store_settings`. Typer makes an
+    option of each of its parameters. When the command is called, it makes the value of the group from these options.
     """
     own = signature(command, eval_str=True).parameters
-    make = own["settings"].annotation.__metadata__[0]
-    options = signature(make, eval_str=True).parameters
+    makers: dict[str, Any] = {name: getattr(each.annotation, "__metadata__", [None])[0] for name, each in own.items()}
+    groups = {name: signature(make, eval_str=True).parameters for name, make in makers.items() if callable(make)}
+    options = [option for name in own for option in groups.get(name, {name: own[name]}).values()]
 
     @wraps(command)
-    def called(*given: Any, **values: Any) -> None:
-        settings = make(**{name: values.pop(name) for name in options if name in values})
-        command(*given, settings=settings, **values)
+    def called(**values: Any) -> Value:
+        for name, group in groups.items():
+            values[name] = makers[name](**{each: values.pop(each) for each in group if each in values})
+        return command(**values)
 
-    others = [parameter for name, parameter in own.items() if name != "settings"]
-    called.__signature__ = Signature([*others, *options.values()])  # type: ignore[attr-defined]
+    keywords = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in options]
+    called.__signature__ = Signature(keywords)  # type: ignore[attr-defined]
+    called.__annotations__ = {option.name: option.annotation for option in keywords}
     return called
 
 

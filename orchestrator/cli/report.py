@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from orchestrator.cli.options import GridName, Metric, OptionalGrid, SetValues, StoreSettings, with_settings
+from orchestrator.cli.options import GridName, Metric, OptionalGrid, SetValues, StoreSettings, with_options
 from orchestrator.cli.workspace import open_workspace, results_overrides
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
@@ -17,7 +17,7 @@ FIELD = "eleven"
 """The word after ``report --published`` that selects the literature's numbers on eleven datasets."""
 
 
-@with_settings
+@with_options
 def report(
     grid: OptionalGrid = None,
     set_: SetValues = None,
@@ -67,7 +67,7 @@ def report(
     print_line(written)
 
 
-@with_settings
+@with_options
 def results(
     grid: GridName,
     set_: SetValues = None,

@@ -71,7 +71,7 @@ def export(
 
 
 @app.command()
-@options.with_settings
+@options.with_options
 def verify(backbone: OneBackbone = None, *, settings: options.ComputeSettings) -> None:
     """Check every adopted checkpoint again.
 

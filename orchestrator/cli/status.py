@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli.options import AsJson, OptionalGrid, SetValues, StoreSettings, print_json, with_settings
+from orchestrator.cli.options import AsJson, OptionalGrid, SetValues, StoreSettings, print_json, with_options
 from orchestrator.cli.workspace import results_overrides
 from orchestrator.util.console import Console
 from orchestrator.util.errors import UserError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.store import Store
 
 
-@with_settings
+@with_options
 def status(
     grid: OptionalGrid = None,
     set_: SetValues = None,

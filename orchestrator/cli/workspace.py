@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.options import GridName, SetValues, StoreSettings, with_options
 from orchestrator.core.settings import RunSettings
 from orchestrator.util.console import printable
 from orchestrator.util.errors import UserError
@@ -30,12 +32,14 @@ class Workspace:
         catalog: every dataset, domain and backbone that the grid may name.
         store: the store of artifacts and results.
         settings: paths, threads and the device. No setting changes a number.
+        overrides: the values of ``--set`` with which the grid was read.
     """
 
     grid: Grid
     catalog: Catalog
     store: Store
     settings: RunSettings
+    overrides: Sequence[str] = ()
 
     def plan(self, *, retry_failed: bool = False) -> Plan:
         """Compare the grid with the store, and return the plan. ``retry_failed``: whether failed cells are open too."""
@@ -78,7 +82,7 @@ def open_workspace(
     parsed, loaded = expand_grid(grid, settings, overrides or (), only or (), limit)
     opened = Store(settings.store_url)
     _check_store_place(parsed, opened, settings.data_folder)
-    return Workspace(parsed, loaded, opened, settings)
+    return Workspace(parsed, loaded, opened, settings, overrides or ())
 
 
 def results_overrides(grid: str, settings: RunSettings, given: list[str] | None) -> list[str]:
@@ -98,6 +102,15 @@ def results_overrides(grid: str, settings: RunSettings, given: list[str] | None)
         note = f"note: {same} is taken from the last run of {Path(grid).stem}; give --set '' to use none"
         typer.echo(printable(note), err=True)
     return values
+
+
+@with_options
+def results_workspace(grid: GridName, set_: SetValues = None, *, settings: StoreSettings) -> Workspace:
+    """Return the workspace of a command that reads results, with the values of :func:`results_overrides`."""
+    return open_workspace(grid, settings, overrides=results_overrides(grid, settings, set_))
+
+
+ResultsWorkspace = Annotated[Workspace, results_workspace]
 
 
 def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:

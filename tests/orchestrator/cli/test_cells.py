@@ -36,7 +36,7 @@ def listed(grid: Grid, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Li
         store.write_failure(Failure(cell.id, "ValueError: no", "", "x.log", 2, "2026-01-01T00:00:00+00:00"))
 
     def run(**options: Any) -> list[dict[str, Any]]:
-        cells("smoke", store=str(tmp_path), as_json=True, **options)
+        cells(grid="smoke", store=str(tmp_path), as_json=True, **options)
         found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
         return found
 
@@ -73,7 +73,7 @@ def test_an_unknown_value_names_its_option_and_the_nearest_value(listed: Listed)
 def test_the_table_has_whole_ids_and_errors(
     grid: Grid, listed: Listed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cells("smoke", store=str(tmp_path))
+    cells(grid="smoke", store=str(tmp_path))
     lines = capsys.readouterr().out.splitlines()
     assert all(cell.id in line for cell, line in zip(grid.cells, lines[1:], strict=False))
     assert "ValueError: no" in lines[2]
