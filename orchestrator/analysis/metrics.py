@@ -147,6 +147,11 @@ class Metric:
         return ARITHMETIC_MEAN if track.group_mean and self.lower_is_better else track.group_mean
 
     @property
+    def sign(self) -> int:
+        """1, or -1 if lower values are better."""
+        return -1 if self.lower_is_better else 1
+
+    @property
     def heading(self) -> str:
         """The title with a capital letter."""
         return self.title[0].upper() + self.title[1:]

@@ -14,8 +14,9 @@ from functools import cached_property
 import numpy as np
 
 from orchestrator.analysis.comparable import Place, ablations_of, changed_places, place_of
+from orchestrator.analysis.metrics import METRICS
 from orchestrator.analysis.race import Race, planned_looks, race
-from orchestrator.analysis.rows import LabelOf, labels_of, row_list, sign_of
+from orchestrator.analysis.rows import LabelOf, labels_of, row_list
 from orchestrator.analysis.scores import ReadPredictions, scores_of
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Result
@@ -103,8 +104,8 @@ def grid_races(
         metric: the metric by which methods are compared; ``None`` for the metric of each track.
     """
     labels = labels_of(cells, label_of)
-    rows = row_list(results, labels, scores=scores_of(results, metric, read_predictions))
-    scores = {row.cell_id: sign_of(row.metric) * row.score for row in rows if row.averaged}
+    rows = row_list(results, labels, scores_of(results, metric, read_predictions))
+    scores = {row.cell_id: METRICS[row.metric].sign * row.score for row in rows if row.averaged}
     ended = {*failed, *(result.cell.id for result in results)}  # a result may have no score
     return raced_places(cells, labels, scores, ended, smallest_difference=smallest_difference)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.analysis.scores import Score, Scores, scores_of
+from orchestrator.analysis.scores import Score, Scores
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracks import MetricName, stored_track
@@ -92,14 +92,10 @@ class Row:
     @property
     def score_gain(self) -> float | None:
         """The points by which the score is better than that of zero-shot; ``None`` if the latter is unknown."""
-        return None if self.score_zero_shot is None else sign_of(self.metric) * (self.score - self.score_zero_shot)
+        from orchestrator.analysis.metrics import METRICS  # imports NumPy
 
-
-def sign_of(metric: MetricName) -> int:
-    """Return 1, or -1 for a metric of which lower values are better."""
-    from orchestrator.analysis.metrics import METRICS  # imports NumPy
-
-    return -1 if METRICS[metric].lower_is_better else 1
+        frozen = self.score_zero_shot
+        return None if frozen is None else METRICS[self.metric].sign * (self.score - frozen)
 
 
 PublishedOf = Callable[[Row], "float | None"]
@@ -166,17 +162,16 @@ def _by_position(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> dict[t
 def row_list(
     results: Sequence[Result],
     labels: Mapping[str, str],
+    scores: Scores,
     published_of: PublishedOf | None = None,
-    scores: Scores | None = None,
 ) -> list[Row]:
     """Return the rows of ``results``, in the same order. ``labels``: the return value of :func:`labels_of`.
 
     If a cell's track has a mean over class groups, a row with this mean follows the rows of the cell's test splits. A
-    result without a score has no rows. Without ``scores``, each result is scored in the metric of its track.
+    result without a score has no rows.
     """
     from orchestrator.analysis.metrics import METRICS  # imports NumPy
 
-    scores = scores_of(results) if scores is None else scores
     rows = []
     for result in results:
         scored = [(one, scores.get((result.cell.id, one.dataset))) for one in result.evaluations]

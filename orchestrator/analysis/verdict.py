@@ -12,10 +12,11 @@ from orchestrator.analysis.best_set import MIN_DATASETS, best_set
 from orchestrator.analysis.comparable import seedless_methods
 from orchestrator.analysis.comparison import RULE, Comparison
 from orchestrator.analysis.costs import costs_of
+from orchestrator.analysis.metrics import METRICS
 from orchestrator.analysis.one_dataset import best_set_on_dataset, correct_by_method
 from orchestrator.analysis.raced_places import RacedPlace
 from orchestrator.analysis.recommendation import Verdict, recommend
-from orchestrator.analysis.rows import Row, sign_of
+from orchestrator.analysis.rows import Row
 from orchestrator.analysis.scores import ReadPredictions
 from orchestrator.store.predictions import StoredPredictions
 from orchestrator.store.results import Result
@@ -172,7 +173,7 @@ def _over_datasets(
     rows: Sequence[Row], without_seeds: Collection[str], smallest_difference: float, race: RacedPlace | None
 ) -> Comparison:
     """Return the comparison over datasets at one k."""
-    sign = sign_of(rows[0].metric)
+    sign = METRICS[rows[0].metric].sign
     scores: dict[str, dict[tuple[str, int], float]] = {}
     for row in rows:
         # A test split may have the same name in two domains.

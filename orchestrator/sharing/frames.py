@@ -162,10 +162,10 @@ def result_rows(
     listing, store = list_grid(grid, settings, overrides), Store(settings.store_url)
     done, damaged = finished_results(store, grid, listing.labels)
     chosen = metric or listing.metric
-    scores = scores_of(done, chosen, store.read_predictions)
-    rows = row_list(done, listing.labels, scores=scores)
+    rows = row_list(done, listing.labels, scores_of(done, chosen, store.read_predictions))
     check_scored(rows, chosen, listing.name)
-    unscored = [one.cell.id for one in done if (one.cell.id, one.evaluations[0].dataset) not in scores]
+    scored = {row.cell_id for row in rows}
+    unscored = [one.cell.id for one in done if one.cell.id not in scored]
     return rows, "; ".join(filter(None, (damaged, unscored_sentence(unscored))))
 
 
@@ -181,7 +181,7 @@ def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = 
     listing = list_grid(grid, settings, overrides)
     done, damaged = finished_results(store, grid, listing.labels)
     predictions = store.read_predictions(done)
-    rows = {(row.cell_id, row.evaluated_on): row for row in row_list(done, listing.labels)}
+    rows = {(row.cell_id, row.evaluated_on): row for row in row_list(done, listing.labels, scores_of(done))}
     check_scored(predictions, None, listing.name)
     records = [
         {name: getattr(rows[cell_id, split.dataset], name) for name in METRIC_PLACE} | _with_intervals(split)

@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 
 from orchestrator.analysis.comparable import place_of
 from orchestrator.analysis.rows import row_list
+from orchestrator.analysis.scores import scores_of
 from orchestrator.analysis.seed_means import seed_means
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.store.results import Result
@@ -99,7 +100,7 @@ def _averaged(result: Result) -> tuple[float, float]:
 
     On the track ``ood`` these are the shifted test sets, on ``base_to_new`` the harmonic mean, elsewhere the target.
     """
-    rows = row_list([result], {result.cell.id: ""})
+    rows = row_list([result], {result.cell.id: ""}, scores_of([result]))
     rows = [row for row in rows if row.averaged] or rows
     return fmean(row.accuracy for row in rows), fmean(row.accuracy_zero_shot for row in rows)
 

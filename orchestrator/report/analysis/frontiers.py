@@ -32,8 +32,7 @@ def group_costs(grid: GridResults, group: ComparisonGroup, k: int) -> Mapping[st
 
 def frontiers(group: ComparisonGroup, means: Mapping[str, Summary], costs: Mapping[str, Cost]) -> dict[str, list[str]]:
     """Return kind of cost -> the methods on the frontier: no method with an equal or lower cost has a better mean."""
-    sign = -1 if group.metric.lower_is_better else 1
-    scores = {method: sign * mean.mean for method, mean in means.items()}
+    scores = {method: group.metric.sign * mean.mean for method, mean in means.items()}
     return {kind: frontier(scores, {method: cost.of(kind) for method, cost in costs.items()}) for kind in KINDS}
 
 

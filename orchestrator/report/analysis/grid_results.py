@@ -10,7 +10,7 @@ from orchestrator.analysis.comparable import Ablation, ablations_of, changed_pla
 from orchestrator.analysis.display_names import display_names, summaries
 from orchestrator.analysis.raced_places import RacedPlace, left_out_cells
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
-from orchestrator.analysis.scores import ReadPredictions, Scores, scores_of
+from orchestrator.analysis.scores import ReadPredictions, scores_of
 from orchestrator.analysis.verdict import VerdictSeries, verdicts_of
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
@@ -81,18 +81,15 @@ class GridResults:
         return {self.labels[id_]: cell.method.name for id_, cell in self.cells.items()}
 
     @cached_property
-    def _scores(self) -> Scores:
-        return scores_of(self.results, self.metric, self.read_predictions)
-
-    @cached_property
     def rows(self) -> Sequence[Row]:
         """A row for each result and test split with a score."""
-        return row_list(self.results, self.labels, self.published_of, self._scores)
+        scores = scores_of(self.results, self.metric, self.read_predictions)
+        return row_list(self.results, self.labels, scores, self.published_of)
 
     @property
     def unscored(self) -> list[Result]:
         """The results without a score, because the metric needs their predictions, which the store lacks."""
-        scored = {cell_id for cell_id, _ in self._scores}
+        scored = {row.cell_id for row in self.rows}
         return [result for result in self.results if result.cell.id not in scored]
 
     @cached_property

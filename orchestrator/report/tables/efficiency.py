@@ -27,9 +27,8 @@ def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table |
         return None
     costs = group_costs(grid, group, k)
     found = frontiers(group, means, costs)
-    lowest_first = 1 if group.metric.lower_is_better else -1
     rows = []
-    for method, mean in sorted(means.items(), key=lambda item: lowest_first * item[1].mean):
+    for method, mean in sorted(means.items(), key=lambda item: -group.metric.sign * item[1].mean):
         kinds = [KINDS[kind] for kind, own in found.items() if method in own]
         cost = costs.get(method, Cost())
         rows.append(
@@ -85,7 +84,7 @@ def _images(group: ComparisonGroup, reference: str, method: str) -> Images | Non
 
     ``None`` if the scores do not suffice for :func:`images_to_reach`.
     """
-    sign, last = -1 if group.metric.lower_is_better else 1, group.ks[-1]
+    sign, last = group.metric.sign, group.ks[-1]
     curves = [
         [group.score(reference, k, test) for k in group.ks] + [group.score(method, last, test)]
         for test in group.tests(last, averaged=True)

@@ -52,7 +52,7 @@ def test_errors_of_base_and_new_classes_are_averaged_arithmetically() -> None:
         for of in cells
         for name, value in ((of.dataset.name, 20.0), ("base classes", 0.0), ("new classes", 40.0))
     }
-    rows = [row for row in row_list(results, labels, None, scores) if row.averaged]
+    rows = [row for row in row_list(results, labels, scores) if row.averaged]
     assert {(row.method, row.evaluated_on, row.score) for row in rows} == {
         ("BOLT", "mean", 20.0), ("Linear probe", "mean", 0.0)
     }  # fmt: skip

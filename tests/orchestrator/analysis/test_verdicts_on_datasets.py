@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.analysis.one_dataset import correct_by_method
 from orchestrator.analysis.rows import labels_of, row_list
-from orchestrator.analysis.scores import ReadPredictions
+from orchestrator.analysis.scores import ReadPredictions, scores_of
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions
@@ -75,7 +75,7 @@ def test_predictions_are_not_read_where_datasets_are_compared() -> None:
 def test_cells_that_were_scored_on_different_images_are_not_compared(tmp_path: Path) -> None:
     store = Store(tmp_path)
     results = stored(store, [result(cell(name), 60.0) for name in ("bolt", "linear_probe")])
-    rows = row_list(results, labels_of((r.cell for r in results), label))
+    rows = row_list(results, labels_of((r.cell for r in results), label), scores_of(results))
     read = store.read_predictions(results)
     assert correct_by_method(rows, read) is not None
     first = results[0].cell.id

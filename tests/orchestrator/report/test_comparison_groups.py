@@ -7,6 +7,7 @@ import pytest
 
 from bolt.protocol import PUBLISHED
 from orchestrator.analysis.rows import labels_of, row_list
+from orchestrator.analysis.scores import scores_of
 from orchestrator.core.cell import Cell, DatasetRef
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import DASH
@@ -17,7 +18,8 @@ from tests.helpers.small_results import ZERO_SHOT, arrange, cell, grid, is_cell,
 def test_rows_hold_one_line_per_evaluation() -> None:
     of = cell("bolt", "imagenet", 4, track="ood", evaluate_on=("imagenet", "sketch"))
     published = {"sketch": 40.0}
-    rows = row_list([result(of, 61.0, 42.0)], {of.id: "BOLT"}, lambda row: published.get(row.evaluated_on))
+    measured = [result(of, 61.0, 42.0)]
+    rows = row_list(measured, {of.id: "BOLT"}, scores_of(measured), lambda row: published.get(row.evaluated_on))
     assert [(row.evaluated_on, row.gain, row.delta) for row in rows] == [("imagenet", 11, None), ("sketch", -8, 2)]
     assert {(row.method, row.cell_id) for row in rows} == {("BOLT", of.id)}
 
