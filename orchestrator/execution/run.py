@@ -17,7 +17,6 @@ from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.backend import LOCAL, Backend, ray_backend
 from orchestrator.execution.task_graph import GraphTask
-from orchestrator.planning.checks import check_precisions
 from orchestrator.planning.packing import Packing
 from orchestrator.planning.plan import Plan, next_block
 from orchestrator.progress.counter import ProgressCounter
@@ -62,6 +61,15 @@ def check_ray() -> None:
         raise UserError(what, hint="pip install 'bolt-orchestrator[engine]' adds it; --local does without")
 
 
+def check_precisions(plan: Plan, gpus: float) -> None:
+    """Raise ``UserError`` before anything runs if a cell asks for ``tf32`` and the run uses no GPU."""
+    asking = [cell for cell in plan.todo if cell.backbone.precision == "tf32"]
+    if asking and not gpus:
+        what = f"{asking[0].id} asks for tf32, a number format of GPUs, and this run uses no GPU"
+        hint = "leave precision out for the default of each device, or take float32 or bfloat16"
+        raise UserError(what, where="precision", hint=hint)
+
+
 def execute(
     plan: Plan, settings: RunSettings, options: RunOptions, counter: ProgressCounter, on_finished: Callable[[str], None]
 ) -> tuple[Plan, int, int]:
@@ -101,12 +109,12 @@ def execute(
             on_finished(event.cell.id)
         return next_of_race(event) if plan.raced else []
 
-    def after_cells() -> Plan:
-        """Return the plan of the remaining work.
-
-        If a remote store does not answer, try again for a while: an error would end the run, and cells may be running.
-        """
-        return retry_store(store.files.is_local, lambda: next_block(plan, store, tried))
+    def after_cells() -> tuple[Plan, list[Cell]]:
+        """Return the plan of the remaining work, and its cells that can run at once, whose failures are forgotten."""
+        after = next_block(plan, store, tried)
+        ready = after.ready()
+        store.remove_failures([cell.id for cell in ready])
+        return after, ready
 
     def next_of_race(event: CellEvent) -> list[Cell]:
         """Return the cells to run next if this event lets a race take a decision; otherwise an empty list.
@@ -119,9 +127,8 @@ def execute(
         ended.add(event.cell.id)
         if not plan.can_decide(ended):
             return []
-        plan = after_cells()
-        ready = plan.ready()
-        retry_store(store.files.is_local, lambda: store.remove_failures([cell.id for cell in ready]))
+        # If a remote store does not answer, try again for a while: an error would end the run, and cells are running.
+        plan, ready = retry_store(store.files.is_local, after_cells)
         counter.extend(plan.race_line, ready)
         tried.update(cell.id for cell in ready)
         started += len(ready)
@@ -148,7 +155,7 @@ def execute(
             later = [cell for cell in plan.open if cell.id not in tried]
             wait_for("starting Ray workers for the cells")
             backend.run_cells(cells, settings, on_event, later=later)
-            plan = after_cells()
+            plan, _ = retry_store(store.files.is_local, after_cells)
             counter.extend(plan.race_line, plan.todo, plan.build_gflops)
     return plan, built, started
 

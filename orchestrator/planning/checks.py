@@ -134,12 +134,3 @@ def plan_problems(plan: Plan, store: Store, budget: int | None) -> list[UserErro
         except UserError as error:
             found.append(error)
     return found
-
-
-def check_precisions(plan: Plan, gpus: float) -> None:
-    """Raise ``UserError`` before anything runs if a cell asks for ``tf32`` and the run uses no GPU."""
-    asking = [cell for cell in plan.todo if cell.backbone.precision == "tf32"]
-    if asking and not gpus:
-        what = f"{asking[0].id} asks for tf32, a number format of GPUs, and this run uses no GPU"
-        hint = "leave precision out for the default of each device, or take float32 or bfloat16"
-        raise UserError(what, where="precision", hint=hint)

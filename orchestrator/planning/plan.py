@@ -82,10 +82,13 @@ class Plan:
         Cells that this session has run already (``tried``) may not. A failed cell may run again with ``retry_failed``,
         or if it did not cause the failure itself, as with a dead worker.
         """
-        excluded = {result.cell.id for result in self.done} | self.tried
-        if not self.retry_failed:
-            excluded |= failed_for_good(self.failed)
-        return tuple(cell for cell in self.cells if cell.id not in excluded)
+        ended = {result.cell.id for result in self.done} if self.retry_failed else self.ended
+        return tuple(cell for cell in self.cells if cell.id not in ended and cell.id not in self.tried)
+
+    @cached_property
+    def ended(self) -> frozenset[str]:
+        """Ids of the cells that have a result, or a failure that the same command does not retry."""
+        return failed_for_good(self.failed).union(result.cell.id for result in self.done)
 
     @property
     def counts(self) -> str:
@@ -157,8 +160,7 @@ class Plan:
 
     def can_decide(self, ended: Collection[str]) -> bool:
         """Return whether the race of any place can take its next decision. ``ended``: ids of cells that have ended."""
-        known = {result.cell.id for result in self.done} | failed_for_good(self.failed)
-        return any(place.race.next and not place.wanted.difference(known, ended) for place in self.places)
+        return any(place.race.next and not place.wanted.difference(self.ended, ended) for place in self.places)
 
     def ready(self) -> list[Cell]:
         """Return the cells to do whose artifacts have all been built."""

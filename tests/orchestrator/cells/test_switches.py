@@ -21,9 +21,8 @@ from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure
 from orchestrator.cells.task import drifting_order, make_task
 from orchestrator.core.cell import Cell
-from orchestrator.execution.run import RunOptions, execute
+from orchestrator.execution.run import RunOptions, check_precisions, execute
 from orchestrator.grid.resolve import resolve_protocol
-from orchestrator.planning.checks import check_precisions
 from orchestrator.planning.plan import make_plan
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.store.predictions import parse_predictions
