@@ -7,7 +7,7 @@ the catalog that are plain folders all use this module.
 import os
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -151,6 +151,13 @@ def unused_lines(unused: Counter[str]) -> list[str]:
     suffixes = {kind: (f"{kind} file", _NOT_READ + _remedy(kind)) for kind in sorted(unused) if kind.startswith(".")}
     kinds = {"hidden": _KINDS["hidden"], **suffixes, **_KINDS}
     return [f"{_count(unused[kind], noun)}{rest}" for kind, (noun, rest) in kinds.items() if unused[kind]]
+
+
+def unused_in(folder: Path) -> list[str]:
+    """Return the lines of :func:`unused_lines` for a folder and its sub-folders."""
+    unused = Counter[str]()
+    deque(iterate_images(folder, unused), maxlen=0)
+    return unused_lines(unused)
 
 
 def _remedy(suffix: str) -> str:

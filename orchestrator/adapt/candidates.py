@@ -13,7 +13,7 @@ from bolt.model.checkpoint_sources import checkpoint_paths
 from orchestrator.adapt.own_images import OwnImages
 from orchestrator.adapt.request import Request
 from orchestrator.catalog import BackboneEntry, load_catalog
-from orchestrator.catalog.edit import write_entries
+from orchestrator.catalog.yaml_files import write_entries
 from orchestrator.grid import load_grid
 from orchestrator.grid.resolve import missing_part
 from orchestrator.models.adoption import adopt_checkpoints

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from bolt.clip.image_files import UPRIGHT
-from bolt.image_folders import class_folders, images_below
+from bolt.image_folders import class_folders, images_below, unused_in
 from orchestrator.adapt.request import Request
 from orchestrator.catalog import Catalog, DatasetEntry, excluded_file, load_catalog
 from orchestrator.catalog.references import file_digest
@@ -27,7 +27,6 @@ from orchestrator.datasets.adding import add_layout, dataset_key
 from orchestrator.datasets.layouts import Layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
-from orchestrator.datasets.routes.class_folders import held_instead
 from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
@@ -205,7 +204,7 @@ def _link_images(target: Path, parts: Mapping[str, Path]) -> None:
         paths = images_below(folder)
         if not paths:
             what = f"the class folder {folder.name!r} holds no images"
-            raise UserError(what, where=str(parts["train"]), hint=held_instead(folder))
+            raise UserError(what, where=str(parts["train"]), hint="\n  ".join(unused_in(folder)))
         standing_in = next((path for path in paths if os.access(path, os.R_OK)), paths[0])
         links[target / "test" / folder.name / standing_in.name] = standing_in
     _link(links)

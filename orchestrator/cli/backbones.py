@@ -55,7 +55,7 @@ def add(
 ) -> None:
     """Add a CLIP model of open_clip to a catalog file."""
     from orchestrator.catalog import load_catalog
-    from orchestrator.catalog.edit import write_entries
+    from orchestrator.catalog.yaml_files import write_entries
     from orchestrator.models.backbone_entry import backbone_entry, model_folder
     from orchestrator.util.locks import changing
 

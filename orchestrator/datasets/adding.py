@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from bolt.clip.image_files import UPRIGHT, Reading
 from orchestrator.catalog import DatasetEntry, load_catalog
-from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.location import Location, display_path
 from orchestrator.catalog.routes import ManifestRoute
 from orchestrator.catalog.validation import as_key, key_problem, validated
-from orchestrator.catalog.yaml_files import read_mapping
+from orchestrator.catalog.yaml_files import read_mapping, write_entries
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.changes import record_checksums
 from orchestrator.datasets.class_words import class_words

@@ -12,9 +12,8 @@ from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.artifacts.source_model import accuracy_inputs, source_accuracy
 from orchestrator.artifacts.spec import artifact_cache, build, with_inputs
 from orchestrator.catalog import Catalog, backbone_ref, checkpoint_digest, dataset_ref, load_catalog, missing_data
-from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.location import display_path
-from orchestrator.catalog.yaml_files import read_mapping
+from orchestrator.catalog.yaml_files import read_mapping, write_entries
 from orchestrator.core.settings import RunSettings
 from orchestrator.util.errors import UserError, explain_hub_error, explained
 from orchestrator.util.locks import changing

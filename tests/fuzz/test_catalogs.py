@@ -10,8 +10,7 @@ import yaml
 from hypothesis import example, given
 
 from orchestrator import catalog as catalogs
-from orchestrator.catalog.edit import write_entries
-from orchestrator.catalog.yaml_files import parse_yaml
+from orchestrator.catalog.yaml_files import parse_yaml, write_entries
 from orchestrator.util.errors import UserError
 from tests.fuzz.cases import cases, check_message, damaged, spoiled, written
 

@@ -7,7 +7,6 @@ itself. All class folders of a dataset must be equally deep.
 
 import os
 import re
-from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import pairwise
@@ -68,13 +67,6 @@ def refuse_untested(train: Iterable[str], test: Iterable[str], folder: Path) -> 
         raise UserError(f"class folder {lacking[0]!r} is in train/ but not in test/", where=str(folder), hint=hint)
 
 
-def held_instead(folder: Path) -> str:
-    """Return lines that say how many files and folders of each kind inside ``folder`` are not used."""
-    unused = Counter[str]()
-    deque(image_folders.iterate_images(folder, unused), maxlen=0)
-    return "\n  ".join(image_folders.unused_lines(unused))
-
-
 def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> Contents:
     """Return the class names and the parts. The class names are those of the first part in ``found``.
 
@@ -90,7 +82,7 @@ def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> Contents:
         if empty := [name for name, paths in classes.items() if not paths]:
             part = "" if split == "all" else f" in {split}/"
             what = f"class folders without images{part}: {', '.join(empty[:8])}"
-            raise UserError(what, where=str(folder), hint=held_instead(folder))
+            raise UserError(what, where=str(folder), hint="\n  ".join(image_folders.unused_in(folder)))
     parts = {split: _labelled(classes, label_of.__getitem__, folder) for split, classes in found.items()}
     return list(label_of), parts
 

@@ -12,8 +12,7 @@ from PIL import Image
 
 from bolt.clip.image_files import Reading
 from orchestrator.catalog import dataset_ref, excluded_images, load_catalog
-from orchestrator.catalog.edit import write_entries
-from orchestrator.catalog.yaml_files import read_mapping
+from orchestrator.catalog.yaml_files import read_mapping, write_entries
 from orchestrator.cli.options import image_reading
 from orchestrator.datasets.adding import Added, DatasetOptions, add_dataset
 from orchestrator.datasets.class_words import class_words
