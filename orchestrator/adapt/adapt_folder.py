@@ -22,6 +22,7 @@ from orchestrator.adapt.request import KEPT, Request, check_request, working_fol
 from orchestrator.adapt.trials import build, measure_candidates
 from orchestrator.artifacts.head import equal_classes_of
 from orchestrator.artifacts.load_backbone import fetch_weights
+from orchestrator.artifacts.required import cell_artifacts
 from orchestrator.artifacts.spec import artifact_cache, with_inputs
 from orchestrator.catalog import load_catalog
 from orchestrator.cells.evaluation import evaluate_cell
@@ -74,7 +75,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
 
         plan = plan_candidates(request, images, candidates, console)
         loaded = artifact_cache(images.settings)
-        head = CellInputs(plan.cells[0], loaded).artifacts.head
+        head = cell_artifacts(plan.cells[0], loaded.catalog).head
         build(with_inputs([head]), loaded, console, "class words")
         equal_classes = equal_classes_of(loaded.store, head)
         # The candidates learn from the class words. This note comes before they run, so that the user can stop the

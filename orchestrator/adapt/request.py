@@ -63,7 +63,6 @@ def check_request(request: Request, catalog: Catalog, parts: Iterable[Path]) -> 
         parts: the folders of the images. Neither the model nor the store may be inside them.
     """
     settings = request.settings
-    usable_device(settings)
     if settings.data_root is not None and not Path(settings.data_root).is_dir():
         raise UserError(f"there is no folder {settings.data_root}", where="--data-root")
     if request.sources is not None and not Path(request.sources).is_dir() and request.sources not in catalog.domains:
@@ -84,6 +83,7 @@ def check_request(request: Request, catalog: Catalog, parts: Iterable[Path]) -> 
         above = nearest_existing(path)
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise UserError(f"{path} cannot be made: {above} is not a writable folder", where=option)
+    usable_device(settings)
 
 
 def refuse_existing(model: Path) -> None:

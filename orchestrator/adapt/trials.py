@@ -187,15 +187,15 @@ def _is_cheap(candidate: Candidate) -> bool:
 
 def _gflops_per_second(ref: BackboneRef, loaded: ArtifactCache) -> float:
     """Return the backbone's speed on this machine, in 10^9 operations a second, timed on a few images."""
-    backbone, size = loaded.backbone(ref), loaded.image_size(ref).side
+    backbone, entry = loaded.backbone(ref), loaded.catalog.backbone(ref.name)
+    side, gflops = entry.image_size, entry.gflops_per_image
 
     def seconds(images: int) -> float:
         started = time.perf_counter()
-        backbone.encode_images(torch.zeros(images, 3, size, size, dtype=torch.uint8)).cpu()
+        backbone.encode_images(torch.zeros(images, 3, side, side, dtype=torch.uint8)).cpu()
         return time.perf_counter() - started
 
     seconds(1)  # the first pass allocates memory
-    gflops = loaded.catalog.backbone(ref.name).gflops_per_image
     # On a busy machine, a pass of one image through a small tower is mostly waiting.
     images = min(64, max(1, int(0.5 / seconds(1)), int(4 / gflops)))
     return gflops * images / min(seconds(images) for _ in range(3))
