@@ -1,12 +1,11 @@
 """The catalog: datasets, domains, backbones and checkpoints as data, read from ``grids/`` before anything runs.
 
-Start with ``load.py``, which reads the files, and with ``dataset_entry.py``, which has the fields of a dataset.
-``references.py`` gives entries their identities, and ``availability.py`` says what is missing on this machine. The
-catalog is read without importing torch or open_clip, whose import would delay a plan or an error message by seconds.
+Start with ``load.py``, which reads the files, and with ``dataset_entry.py``, which has the fields of a dataset and says
+what is missing of it on this machine. ``references.py`` gives entries their identities. The catalog is read without
+importing torch or open_clip, whose import would delay a plan or an error message by seconds.
 """
 
-from orchestrator.catalog.availability import missing_checkpoint, missing_data, missing_weights
-from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry
+from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry, missing_checkpoint, missing_weights
 from orchestrator.catalog.dataset_entry import (
     DATA_VARIABLE,
     DatasetEntry,
@@ -14,6 +13,7 @@ from orchestrator.catalog.dataset_entry import (
     dataset_folder,
     excluded_file,
     excluded_images,
+    missing_data,
     partial_folder,
     prompt_templates,
 )

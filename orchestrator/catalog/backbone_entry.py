@@ -1,4 +1,4 @@
-"""The fields of a backbone and of an adopted checkpoint in a catalog file."""
+"""The fields of a backbone and of an adopted checkpoint in a catalog file, and which of their files are missing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, model_validator
 
+from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
 from bolt.clip.input_size import LARGEST_NORM, InputSize, Interpolation, Resize
-from orchestrator.catalog.location import grids_folder
+from orchestrator.catalog.location import display_path, grids_folder
 from orchestrator.catalog.validation import Key, NonNegativeInt, PositiveInt, PositiveNumber, StrictModel, Title
+from orchestrator.util.errors import UserError
 
 Mean = Annotated[float, Field(gt=-LARGEST_NORM, lt=LARGEST_NORM)]
 Std = Annotated[float, Field(gt=0, lt=LARGEST_NORM)]
@@ -167,3 +169,31 @@ def swap_activation(entry: BackboneEntry) -> BackboneEntry:
     Newer open_clip versions build OpenAI's weights with plain GELU. A protocol can measure the effect of this mistake.
     """
     return entry.model_copy(update={"quick_gelu": not entry.quick_gelu})
+
+
+def missing_weights(entry: BackboneEntry) -> UserError | None:
+    """Return an error that names the first missing file of a backbone; ``None`` if no file is missing.
+
+    Files that a program fetches do not count as missing.
+    """
+    for path in (entry.architecture_path, entry.weights.path):
+        if path is not None and not path.is_file() and not (entry.weights.hub and path.suffix != ".json"):
+            hint = "put the file there, or correct the catalog's entry"
+            if entry.weights.by_hand is not None:
+                hint = f"no program can fetch the file; by hand: {entry.weights.by_hand}"
+            elif path.is_relative_to(grids_folder()):
+                hint = "the file comes with the project: run from a complete checkout or reinstall"
+            return UserError(f"backbone {entry.name} is not there: {display_path(path)} does not exist", hint=hint)
+    return None
+
+
+def missing_checkpoint(entry: CheckpointEntry) -> UserError | None:
+    """Return an error that names the file of an adopted checkpoint if the file does not exist, otherwise ``None``."""
+    try:
+        checkpoint_files(entry.path)
+    except UnreadableCheckpoint as error:
+        adopt = f"sources adopt PATH --backbone {entry.backbone} --dataset {entry.dataset} --catalog FILE"
+        hint = f"put the file there, or adopt the checkpoint again: python -m orchestrator {adopt}"
+        what = f"the checkpoint of {entry.dataset} for {entry.backbone} is not there: {error}"
+        return UserError(what, hint=hint)
+    return None

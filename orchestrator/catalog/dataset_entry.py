@@ -1,8 +1,9 @@
-"""The fields of domains and datasets in a catalog file, and the paths of a dataset's files under the data root."""
+"""The fields of domains and datasets in a catalog file, the paths of a dataset's files, and what is missing of them."""
 
 from __future__ import annotations
 
 import importlib
+import shlex
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,10 @@ from orchestrator.util.errors import UserError
 
 DATA_VARIABLE = "BOLT_DATA"
 """Environment variable of the data root, read if no ``--data-root`` is given."""
+
+
+DASSL_PAGE = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
+"""The page that describes the folders of the few-shot benchmark, with links to the images and the split files."""
 
 
 class Sizes(StrictModel):
@@ -227,6 +232,45 @@ def dataset_folder(entry: DatasetEntry, data_root: Path | None) -> Path:
 def partial_folder(entry: DatasetEntry, data_root: Path) -> Path:
     """Return the folder in which a dataset is prepared. It serves as the data root until the dataset is complete."""
     return data_root / f"{entry.name}.partial"
+
+
+def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
+    """Return ``None`` if a dataset's images are on this machine, otherwise an error that says how to get them.
+
+    Drawn datasets and datasets of scikit-learn need no files. The route of any other dataset says what is missing.
+    """
+    if entry.is_bundled:
+        return None
+    folder = dataset_folder(entry, data_root)
+    if data_root is None:
+        hint = f"pass --data-root PATH or set {DATA_VARIABLE}; the images are then read from PATH/{folder}"
+        if entry.is_prepared:
+            hint += f"\n  {_how_to_get(entry, None)}"
+        return UserError(f"dataset {entry.name} is read from a folder, and no data root is given", hint=hint)
+    if not (absent := entry.route.missing(folder, entry.splits.recipe)):
+        return None
+    begun = entry.is_prepared and partial_folder(entry, data_root).is_dir()
+    state = "only partly there" if begun else f"not there: {absent}"
+    return UserError(f"dataset {entry.name} is {state}", hint=_how_to_get(entry, data_root))
+
+
+def _how_to_get(entry: DatasetEntry, data_root: Path | None) -> str:
+    """Return lines that say how to get a dataset's images, with their origin and licence; empty for a table."""
+    route, root = entry.route, shlex.quote(str(data_root)) if data_root else "PATH"
+    if route.kind == "manifest":
+        return ""
+    if route.kind == "folder":
+        origin = f"; the images come from {entry.source} ({entry.licence})" if entry.source else ""
+        return f"point --data-root (or {DATA_VARIABLE}) to the folder that holds {route.folder}/{origin}"
+    if route.kind == "dassl":
+        how = f"CoOp's DATASETS.md says how to get the images: {entry.source or DASSL_PAGE}"
+    elif route.kind == "manual":
+        how = f"no program can fetch the images; by hand, into {root}/{entry.name}: {route.instructions}"
+    else:
+        how = f"python -m orchestrator data prepare {entry.name} --data-root {root}"
+        how += f"\n  before that: {entry.gated}" if entry.gated else ""
+    origin = f"from {route.origin}" if route.origin else ""
+    return "\n  ".join(filter(None, (how, origin, f"licence: {entry.licence}")))
 
 
 def excluded_file(name: str, data_root: Path) -> Path:

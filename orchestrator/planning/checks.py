@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.catalog import DATA_VARIABLE, missing_data, missing_weights
-from orchestrator.catalog.availability import DASSL_PAGE
+from orchestrator.catalog.dataset_entry import DASSL_PAGE
 from orchestrator.catalog.location import grids_folder
 from orchestrator.datasets.changes import changed_data
 from orchestrator.datasets.state import other_data
