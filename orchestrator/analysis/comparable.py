@@ -1,4 +1,4 @@
-"""Selects the rows that verdicts compare, and finds methods without a seed.
+"""Selects the rows that verdicts compare.
 
 Rows of changed protocols and of ablations, which are variants on a part of the datasets, are not compared.
 """
@@ -77,12 +77,3 @@ def place_of(of: Row | Cell) -> Place:
     if isinstance(of, Cell):
         return of.track, of.protocol.name, of.backbone.name, of.domain
     return of.track, of.protocol, of.backbone, of.domain
-
-
-def seedless_methods(rows: Sequence[Row]) -> frozenset[str]:
-    """Return the labels whose rows have neither k nor seed. Such a row is compared at every k.
-
-    If no row has a k or a seed, no label is returned.
-    """
-    drawn = {row.method for row in rows if row.k > 0 or row.seed > 0}
-    return frozenset({row.method for row in rows} - drawn) if drawn else frozenset()

@@ -237,6 +237,7 @@ def best_set_on_dataset(
         tables = (_table(correct[methods[place]], shared) for place in (i, j))
         parts.append(variance_parts(*tables) if shared or not drawn else None)
         seeded.append(bool(drawn))
+    scores = [_score(method, correct[method], len(own)) for method, own in zip(methods, seeds, strict=True)]
     tests = _tests(parts)
     seeded_P = np.array(seeded, dtype=bool)
     about_draw = bool(seeded_P.any()) and int(tests.n[seeded_P].max()) < 2
@@ -252,9 +253,8 @@ def best_set_on_dataset(
 
     p_MM = by_pair(len(methods), tests.p_first, tests.p_second, 1.0)
     usable_MM = by_pair(len(methods), usable_P, usable_P, False)
-
     return make_comparison(
-        [_score(method, correct[method], len(own)) for method, own in zip(methods, seeds, strict=True)],
+        scores,
         tests,
         usable_P,
         eliminate(len(methods), pairwise_test(p_MM, usable_MM)),

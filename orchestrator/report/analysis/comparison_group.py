@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 
-from orchestrator.analysis.comparable import Place, seedless_methods
+from orchestrator.analysis.comparable import Place
 from orchestrator.analysis.metrics import METRICS, Metric
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import Summary, summarize_seeds
+from orchestrator.analysis.verdict import seedless_methods
 from orchestrator.report.notation import DASH, SELECTED, digits_of
 from orchestrator.tracks import Track, stored_track
 from orchestrator.util.identity import slug
