@@ -96,11 +96,10 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         chosen = trials[choice.best]
 
         began = time.perf_counter()
-        inputs = CellInputs(chosen.cell, loaded)
-        with console.status(f"{chosen.text}: adapting to all images"):
+        with console.status(f"{chosen.text}: adapting to all images"), threads_for(chosen.candidate, images.total):
+            inputs = CellInputs(chosen.cell, loaded)
             task = make_task(inputs)
-            with threads_for(chosen.candidate, images.total):
-                adapted = inputs.method.adapt(task, inputs.settings)
+            adapted = inputs.method.adapt(task, inputs.settings)
         final_seconds, evaluation = time.perf_counter() - began, None
         if images.has_test:
             build(with_inputs(inputs.artifacts.test_features), inputs.loaded, console, "test images")

@@ -145,23 +145,9 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     if not parts and (folder / "all").is_dir() and "all" not in found:
         raise UserError("a class folder cannot be called 'all'", where=str(folder), hint="rename the folder")
     parts = parts or {"all": found.get("all", folder)}
-    classes = class_folders(next(iter(parts.values())))
-    if not classes:
-        loose = len(images_in(folder))
-        what = "the folder holds " + (f"{loose} images and " if loose else "") + "no class folders"
-        raise UserError(what, where=str(folder), hint=_advice(folder))
-    if wrong := why_no_class_folders(classes):
-        hint = "classes are in train/CLASS/ and test/CLASS/, or side by side: " + _advice(folder)
-        raise UserError(wrong, where=str(classes[0].parent), hint=hint)
-    nested = [path for path in classes if class_folders(path) and not images_in(path)]
-    if len(classes) == 1:
-        inner = listed([path.name for path in class_folders(classes[0])], SHOWN)
-        remedy = "move them one folder up" if "train" in parts else f"give {classes[0]}"
-        hint = f"if its sub-folders ({inner}) are the classes, {remedy}" if nested else _advice(folder)
-        what = f"there is only one class, {classes[0].name!r}; classification needs at least two"
-        raise UserError(what, where=str(classes[0].parent), hint=hint)
+    classes = _classes(parts, folder)
     notes = unused_notes(given, parts.values())
-    if nested:
+    if nested := [path for path in classes if class_folders(path) and not images_in(path)]:
         notes.append(
             f"class folders whose images lie in sub-folders: {len(nested)}, such as {nested[0].name} with "
             f"{listed([path.name for path in class_folders(nested[0])], 2)}; if the sub-folders are the classes, put "
@@ -171,6 +157,26 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     if "test" in parts:
         refuse_untested(names, [path.name for path in class_folders(parts["test"])], folder)
     return _checked(Layout(folder.parent, route, recipe, names, tuple(notes), parts=parts), given)
+
+
+def _classes(parts: Mapping[str, Path], folder: Path) -> list[Path]:
+    """Return the class folders of the first part. Raises ``UserError`` if they are no classes or fewer than two."""
+    root = next(iter(parts.values()))
+    classes, before = class_folders(root), ""
+    if not classes:
+        loose = len(images_in(folder))
+        what = "the folder holds " + (f"{loose} images and " if loose else "") + "no class folders"
+    elif what := why_no_class_folders(classes):
+        before = "classes are in train/CLASS/ and test/CLASS/, or side by side: "
+    elif len(classes) > 1:
+        return classes
+    else:
+        what = f"there is only one class, {classes[0].name!r}; classification needs at least two"
+        if (inner := [path.name for path in class_folders(classes[0])]) and not images_in(classes[0]):
+            remedy = "move them one folder up" if "train" in parts else f"give {classes[0]}"
+            hint = f"if its sub-folders ({listed(inner, SHOWN)}) are the classes, {remedy}"
+            raise UserError(what, where=str(root), hint=hint)
+    raise UserError(what, where=str(root if classes else folder), hint=before + _advice(folder))
 
 
 def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
