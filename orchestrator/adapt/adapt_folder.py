@@ -14,7 +14,7 @@ from bolt.model.model import Model
 from bolt.model.saving import Form
 from bolt.task.task import Adapted, Support
 from orchestrator.adapt.adaptation import Adaptation, adapt_card, adapt_page, model_notes, summary_lines
-from orchestrator.adapt.candidates import TINY, plan_candidates, read_candidates
+from orchestrator.adapt.candidates import TINY, plan_trials, read_candidates
 from orchestrator.adapt.choice import Choice, choose
 from orchestrator.adapt.held_out_fold import threads_for
 from orchestrator.adapt.own_images import prepare_images
@@ -73,9 +73,9 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         for note in (*images.notes, *([TINY_WARNING] if request.backbone == TINY else [])):
             say(f"  note: {first_lines(note)}")
 
-        plan = plan_candidates(request, images, candidates, console)
+        trials = plan_trials(request, images, candidates, console)
         loaded = artifact_cache(images.settings)
-        head = cell_artifacts(plan.cells[0], loaded.catalog).head
+        head = cell_artifacts(trials[0].cell, loaded.catalog).head
         build(with_inputs([head]), loaded, console, "class words")
         equal_classes = equal_classes_of(loaded.store, head)
         # The candidates learn from the class words. This note comes before they run, so that the user can stop the
@@ -87,7 +87,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         else:
             alone = images.class_names[images.pictures.index(1)]
             say(f"class {alone!r} has one picture only, so nothing can be held out: the first candidate is taken")
-        trials = measure_candidates(candidates, plan, images, request.minutes, loaded, console)
+        trials = measure_candidates(trials, images, request.minutes, loaded, console)
         if images.folds:
             held_out = [trial.held_out for trial in trials]
             choice = choose([each and each.scores_without(images.repeated)[1] for each in held_out], images.folds)

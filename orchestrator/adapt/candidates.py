@@ -1,4 +1,4 @@
-"""Parses the candidates of ``adapt``, and plans a small grid with one cell for each candidate."""
+"""Parses the candidates of ``adapt``, and plans their trials: a small grid with one cell for each candidate."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -12,6 +12,8 @@ from bolt.methods.common.candidates import Candidate, parse_candidate
 from bolt.model.checkpoint_sources import checkpoint_paths
 from orchestrator.adapt.own_images import OwnImages
 from orchestrator.adapt.request import Request
+from orchestrator.adapt.trials import Trial
+from orchestrator.artifacts.features import TestFeatures
 from orchestrator.catalog import BackboneEntry, load_catalog
 from orchestrator.catalog.yaml_files import write_entries
 from orchestrator.grid import load_grid
@@ -63,11 +65,12 @@ def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate
     return candidates
 
 
-def plan_candidates(request: Request, images: OwnImages, candidates: Sequence[Candidate], console: Console) -> Plan:
-    """Write the grid of the candidates into the working folder, and return its plan.
+def plan_trials(request: Request, images: OwnImages, candidates: Sequence[Candidate], console: Console) -> list[Trial]:
+    """Write the grid of the candidates into the working folder, and return the trial of each candidate, in their order.
 
-    The plan has one cell for each candidate, in the order of ``candidates``. The cell's method is ``auto``, which here
-    has only this candidate to choose from. If the sources are a folder, its checkpoints are adopted first.
+    The method of a trial's cell is ``auto``, which here has only this candidate to choose from. If the sources are a
+    folder, its checkpoints are adopted first. Of the features of test images, a trial's inputs have those of the
+    sources, because building a source measures its accuracy.
 
     Raises ``UserError`` for a folder without usable checkpoints, and what :func:`orchestrator.grid.load_grid` raises.
     """
@@ -97,7 +100,13 @@ def plan_candidates(request: Request, images: OwnImages, candidates: Sequence[Ca
     catalog, root = load_catalog(images.settings.catalog_files), images.settings.data_folder
     grid = load_grid(path, catalog, data_root=root)
     cells = {grid.label(cell): cell for cell in grid.cells}
-    return Plan(grid, catalog, root, tuple(cells[label] for label in labels), source_models(grid, catalog, root))
+    plan = Plan(grid, catalog, root, tuple(cells[label] for label in labels), source_models(grid, catalog, root))
+    trials = []
+    for candidate, cell in zip(candidates, plan.cells, strict=True):
+        needed = plan.artifacts_of([cell])
+        inputs = [spec for spec in needed if not (isinstance(spec, TestFeatures) and spec.dataset == cell.dataset)]
+        trials.append(Trial(candidate, cell, inputs))
+    return trials
 
 
 def _source_pool(request: Request, images: OwnImages, console: Console) -> Mapping[str, object] | None:

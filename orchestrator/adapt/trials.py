@@ -17,13 +17,10 @@ from rich.console import Console
 from bolt.methods.common.candidates import Candidate
 from orchestrator.adapt.held_out_fold import HeldOut, HeldOutFold
 from orchestrator.adapt.own_images import OwnImages
-from orchestrator.artifacts.features import TestFeatures
-from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec
 from orchestrator.core.cell import BackboneRef, Cell
 from orchestrator.core.events import TaskEvent
 from orchestrator.execution.run import build_artifacts
-from orchestrator.planning.plan import Plan
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_duration
@@ -38,6 +35,7 @@ class Trial:
 
     Attributes:
         cell: the cell that adapts the candidate to all training images.
+        inputs: the artifacts that the candidate reads, except the features of the user's test images.
         held_out: the candidate's predictions for the images of all folds; ``None`` if it was not measured.
         seconds: the time of the folds, without the time to build shared features.
         left_out: the reason why the candidate was not measured; otherwise empty.
@@ -45,6 +43,7 @@ class Trial:
 
     candidate: Candidate
     cell: Cell
+    inputs: Sequence[ArtifactSpec]
     held_out: HeldOut | None = None
     seconds: float = 0.0
     left_out: str = ""
@@ -73,27 +72,25 @@ class Trial:
 
 
 def measure_candidates(
-    candidates: Sequence[Candidate], plan: Plan, images: OwnImages, minutes: float, loaded: ArtifactCache,
-    console: Console,
-) -> list[Trial]:  # fmt: skip
+    planned: Sequence[Trial], images: OwnImages, minutes: float, loaded: ArtifactCache, console: Console
+) -> list[Trial]:
     """Measure the candidates on held-out folds, the cheapest first, and print the outcome of each.
 
     If no image can be held out, no candidate is measured: only the inputs of the first candidate that fits into the
     time are built.
 
     Args:
-        plan: has one cell for each candidate, in the order of ``candidates``. The returned trials have this order too.
+        planned: the trials to make. The returned trials have this order too.
         minutes: the time for all candidates and for building their inputs.
 
     Raises ``UserError`` if an artifact cannot be built, or if no candidate could be measured.
     """
-    trials = [Trial(candidate, cell) for candidate, cell in zip(candidates, plan.cells, strict=True)]
-    inputs = [inputs_of(trial.cell, plan) for trial in trials]
-    rate, left = _gflops_per_second(plan.cells[0].backbone, loaded), 60 * minutes
+    trials = [*planned]
+    rate, left = _gflops_per_second(trials[0].cell.backbone, loaded), 60 * minutes
     width = max(28, *(len(trial.text) for trial in trials))
 
     def estimate(number: int) -> float:
-        return _gflop(trials[number], inputs[number], images, loaded) / rate
+        return _gflop(trials[number], images, loaded) / rate
 
     numbers = range(len(trials))
     for number in sorted(numbers, key=estimate) if images.folds else numbers:
@@ -102,7 +99,7 @@ def measure_candidates(
             why = f"an estimated {human_duration(seconds)} did not fit into the time left"
             trials[number] = replace(trial, left_out=why)
         else:
-            left -= build(inputs[number], loaded, console, f"{trial.text}: preparing")
+            left -= build(trial.inputs, loaded, console, f"{trial.text}: preparing")
             if not images.folds:
                 return trials
             allowed = max(60 * minutes, CHEAP_SECONDS) if cheap else left
@@ -160,20 +157,11 @@ def build(specs: Sequence[ArtifactSpec], loaded: ArtifactCache, console: Console
     return time.perf_counter() - started
 
 
-def inputs_of(cell: Cell, plan: Plan) -> list[ArtifactSpec]:
-    """Return the artifacts that a candidate reads, except the features of the user's test images.
-
-    The features of a source's test images are included, because building a source measures its accuracy.
-    """
-    needed = required_artifacts([cell], plan.cells, plan.catalog, plan.sources)
-    return [spec for spec in needed if not (isinstance(spec, TestFeatures) and spec.dataset == cell.dataset)]
-
-
-def _gflop(trial: Trial, inputs: Sequence[ArtifactSpec], images: OwnImages, loaded: ArtifactCache) -> float:
+def _gflop(trial: Trial, images: OwnImages, loaded: ArtifactCache) -> float:
     """Return the estimated operations, in units of 10^9, of all folds of a candidate and of its missing inputs."""
     method, passes = trial.candidate.method, trial.candidate.tower_passes(images.total)
     per_fold = passes.forward + method.training_forwards * passes.training + images.total * method.changes_tower
-    lacking = [spec for spec in inputs if loaded.store.artifact(spec.address, spec.identity) is None]
+    lacking = [spec for spec in trial.inputs if loaded.store.artifact(spec.address, spec.identity) is None]
     artifacts = sum(spec.gflops(loaded.catalog) for spec in lacking)
     gflops_per_image = loaded.catalog.backbone(trial.cell.backbone.name).gflops_per_image
     return per_fold * gflops_per_image * max(1, images.folds) + artifacts
