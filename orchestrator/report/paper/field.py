@@ -214,12 +214,12 @@ def _published_lines(place: Place, reprinted: bool) -> list[Line]:
             source = number.source if number.first_hand else f"{number.source}, reprinted"
             text = f"{number.accuracy:.2f}"
             chosen = number.validation == "test"
-            entry = Entry(text, number.accuracy, selected=chosen, footnotes=_remark(number))
+            entry = Entry(text, number.accuracy, selected=chosen, notes=_remarks(number))
             lines.setdefault((number.k, method, source), {})[number.dataset] = entry
     return sorted(((*key, entries) for key, entries in lines.items()), key=lambda line: line[0])
 
 
-def _remark(number: FieldNumber) -> str:
+def _remarks(number: FieldNumber) -> tuple[str, ...]:
     validation = {
         "none": "",
         "drawn": "settings chosen on validation images that were drawn as the support",
@@ -227,7 +227,7 @@ def _remark(number: FieldNumber) -> str:
         "test": "settings chosen on the test set",
         "not stated": "what chose its settings is not stated",
     }[number.validation]
-    return number.note or validation
+    return tuple(filter(None, [number.note or validation]))
 
 
 def _measured_lines(grid: GridResults) -> dict[Place, list[Line]]:
@@ -280,18 +280,15 @@ def _table(place: Place, lines: Iterable[Line]) -> Table:
     setting, metric, backbone = place
     lines = list(lines)
     columns = [name for name in _COLUMNS if any(name in entries for *_, source, entries in lines if source != _HERE)]
-    letters: dict[str, str] = {}
     rows = []
     for k, method, source, entries in lines:
-        remarks = dict.fromkeys(entry.footnotes for entry in entries.values())
-        for text in filter(None, remarks):
-            letters.setdefault(text, chr(ord("a") + len(letters)))
-        of_line = letters.get(next(iter(remarks)), "") if len(remarks) == 1 else ""
-        numbers = [
-            replace(entry, footnotes="" if of_line else letters.get(entry.footnotes, ""))
-            for entry in (entries.get(name, Entry(DASH)) for name in columns)
-        ]
-        rows.append((Entry(str(k)), Entry(method), Entry(source, footnotes=of_line), *numbers))
+        remarks = {entry.notes for entry in entries.values()}
+        of_line: tuple[str, ...] = ()
+        if len(remarks) == 1:  # a footnote about all numbers of a line is printed at its source
+            (of_line,) = remarks
+            entries = {name: replace(entry, notes=()) for name, entry in entries.items()}
+        numbers = (entries.get(name, Entry(DASH)) for name in columns)
+        rows.append((Entry(str(k)), Entry(method), Entry(source, notes=of_line), *numbers))
     here = any(source == _HERE for _, _, source, _ in lines)
     of = {
         "H": "Harmonic mean of base and new accuracy",
@@ -306,7 +303,7 @@ def _table(place: Place, lines: Iterable[Line]) -> Table:
         rows=tuple(rows),
         text_columns=3,
         merged_columns=2,
-        footnotes=tuple((letter, text) for text, letter in letters.items()),
+        first_notes=tuple(text for *_, entries in lines for entry in entries.values() for text in entry.notes),
         upright_titles=True,
         hide_std=True,
         dash_note="A dash: not published, or not measured.",

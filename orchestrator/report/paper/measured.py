@@ -6,7 +6,7 @@ from functools import cache
 from itertools import chain, product
 
 from orchestrator.analysis.comparable import base_protocol
-from orchestrator.analysis.rows import NamesOf, Row
+from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import Summary, summarize_seeds
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
@@ -33,7 +33,7 @@ class Measured:
         selects_on_test: whether test labels may have chosen a setting.
     """
 
-    def __init__(self, protocol: str, grid: GridResults, names_of: NamesOf) -> None:
+    def __init__(self, protocol: str, grid: GridResults) -> None:
         groups = [group for group in grid.groups if not group.key.ablations]
         own = [group for group in groups if group.key.protocol == protocol]
         changed = [group for group in groups if group.key.protocol.startswith(f"{protocol}+")]
@@ -42,7 +42,7 @@ class Measured:
         self.fixed = frozenset((group.key.track, method) for group in own for method in group.fixed)
         self._rows: dict[Position, dict[int, Row]] = {}
         for row in chain(*(group.rows for group in own), _substitutes(protocol, grid.planned, changed)):
-            backbone, dataset = names_of(row.backbone, row.evaluated_on)
+            backbone, dataset = grid.names_of(row.backbone, row.evaluated_on) if grid.names_of else (None, None)
             if backbone is not None and dataset is not None:
                 position = Position(row.track, row.domain, backbone, row.k, row.method, dataset)
                 self._rows.setdefault(position, {})[row.seed] = row
@@ -115,11 +115,9 @@ def measured_protocols(grid: GridResults) -> Iterator[Measured]:
 
     A protocol is left out if none of its accuracies has a position in the paper's tables.
     """
-    if grid.names_of is None:
-        return
     protocols = dict.fromkeys(group.key.protocol for group in grid.groups if not group.key.ablations)
     for protocol in protocols:
-        if base_protocol(protocol, protocols) is None and (measured := Measured(protocol, grid, grid.names_of)):
+        if base_protocol(protocol, protocols) is None and (measured := Measured(protocol, grid)):
             yield measured
 
 

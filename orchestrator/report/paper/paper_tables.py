@@ -7,22 +7,16 @@ measured accuracies, a method has up to three lines: measured, published and the
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.paper.measured import Measured, measured_protocols
-from orchestrator.report.paper.published import (
-    Axis,
-    Footnotes,
-    Position,
-    PublishedRow,
-    printed_rows,
-    published_datasets,
-)
+from orchestrator.report.paper.published import Position, PublishedRow, notes_on, printed_rows, published_datasets
 from orchestrator.report.tables.table import Entry, Table, difference, measured, number, with_dagger, with_highlights
 from orchestrator.util.grouping import grouped
 from orchestrator.util.identity import slug
 
+Axis = Literal["domain", "backbone", "shots", "method", "dataset"]
 AXES: tuple[Axis, ...] = ("domain", "backbone", "shots", "method", "dataset")
 
 
@@ -45,9 +39,9 @@ class Layout:
     columns: tuple[Axis, ...]
     split: Axis | None = None
 
-    def part_of(self, row: PublishedRow) -> str | None:
-        """Return the row's value on the axis ``split``; ``None`` if the table is not split."""
-        return str(getattr(row, self.split)) if self.split else None
+    def part_of(self, row: PublishedRow) -> str:
+        """Return the row's value on the axis ``split``; empty if the table is not split."""
+        return str(getattr(row, self.split)) if self.split else ""
 
 
 _BY_DATASET: tuple[Axis, ...] = ("backbone", "shots", "method")
@@ -65,6 +59,10 @@ LAYOUTS = (
 )
 
 _DOMAINS = {"general": "General datasets", "remote_sensing": "Remote-sensing datasets", "imagenet": "ImageNet"}
+
+
+Place: TypeAlias = Mapping[Axis, Any]
+"""Values on some axes."""
 
 
 def value_title(axis: Axis, value: str | int) -> str:
@@ -89,52 +87,45 @@ _FEWER_SEEDS = "Over fewer seeds than the rest; the CSV says how many."
 
 def published_tables() -> Iterator[Table]:
     """Yield every table of the paper with the printed numbers, and with footnotes that explain some of them."""
+    nothing = Measured("", GridResults(results=(), label_of=str))
     for layout in LAYOUTS:
-        yield _TableBuilder(layout, printed_rows(layout.label), None, None).table()
+        yield _PaperTable(layout, printed_rows(layout.label), nothing).table()
     yield from dataset_tables()
 
 
 def paper_tables(grid: GridResults) -> Iterator[Table]:
     """Yield the paper's tables that the grid has results for, with measured beside published accuracies."""
     for protocol, layout in product(measured_protocols(grid), LAYOUTS):
-        printed = printed_rows(layout.label)
-        if not any((row.track, row.domain) in protocol.labels for row in printed):
-            continue
-        for part, rows in grouped(printed, layout.part_of).items():
-            builder = _TableBuilder(layout, rows, protocol, part)
-            if any(builder.is_measured(label, block) for label, _ in builder.methods() for block in builder.blocks):
-                yield builder.table()
+        for part, rows in grouped(printed_rows(layout.label), layout.part_of).items():
+            made = _PaperTable(layout, rows, protocol, part)
+            if any(made.is_measured(label, block) for label, _ in made.methods() for block in made.blocks):
+                yield made.table()
     yield from dataset_tables(grid)
 
 
-class _TableBuilder:
-    """Builds one table from a layout and printed rows.
-
-    If ``part`` is given, the rows are those that have this value on the layout's ``split`` axis.
+class _PaperTable:
+    """One table of a layout.
 
     Attributes:
-        protocol: the accuracies measured under one protocol; ``None`` for the published numbers alone.
+        printed: accuracies of the paper. If the layout is split, they are those of the ``part``.
+        measured: the accuracies measured under one protocol. Without any, the table has the published ones alone.
         axes: the values on every axis, in the paper's order.
         columns: for each column, its values on the layout's column axes.
         blocks: for each block of lines, its values on the layout's row axes, without the axis of methods.
     """
 
-    def __init__(
-        self, layout: Layout, rows: Sequence[PublishedRow], protocol: Measured | None, part: str | None
-    ) -> None:
-        self.layout, self.protocol, self.part = layout, protocol, part
-        self.track = rows[0].track
-        self.axes: dict[Axis, list[str | int]] = {
-            axis: list(dict.fromkeys(getattr(row.position, axis) for row in rows)) for axis in AXES
+    def __init__(self, layout: Layout, rows: Sequence[PublishedRow], measured: Measured, part: str = "") -> None:
+        self.layout, self.measured, self.part, self.track = layout, measured, part, rows[0].track
+        self.axes: dict[Axis, list[Any]] = {
+            axis: list(dict.fromkeys(getattr(row, axis) for row in rows)) for axis in AXES
         }
         if len(self.axes["shots"]) > 1:
             self.axes["shots"] = [k for k in self.axes["shots"] if k]  # zero-shot is printed at each k
         self.printed = {row.position: row.accuracy for row in rows}
         self.columns = self._combinations(layout.columns)
         self.blocks = self._combinations([axis for axis in layout.rows if axis != "method"])
-        self.row_axes = tuple(axis for axis in layout.rows if part is None or axis != layout.split)
-        self.hide_std = len(self.columns) > _MANY_COLUMNS
-        self.footnotes = Footnotes(layout.label)
+        self.row_axes = tuple(axis for axis in layout.rows if not part or axis != layout.split)
+        self.many_columns = len(self.columns) > _MANY_COLUMNS
 
     def table(self) -> Table:
         """Return the finished table."""
@@ -143,16 +134,16 @@ class _TableBuilder:
         for block in self.blocks:
             first_rows.append(len(rows))
             rows += self._block_rows(block)
-        titles = ["k" if axis == "shots" else axis for axis in self.row_axes] + (["accuracy"] if self.protocol else [])
+        titles = ["k" if axis == "shots" else axis for axis in self.row_axes] + (["accuracy"] if self.measured else [])
         *group_axes, last = self.layout.columns
         groups: list[tuple[str, int]] = []
         for axis in group_axes:
             width = len(self.axes[last])
             groups = [("", len(titles)), *((value_title(axis, value), width) for value in self.axes[axis])]
-        letters = [self.footnotes.of({"dataset": column.get("dataset")}) for column in self.columns]
+        noted = [self._notes({"dataset": column.get("dataset")}) for column in self.columns]
         name, title = f"paper_{self.layout.label}", f"{self.layout.title} (published)"
-        if self.protocol is not None:
-            protocol = self.protocol.protocol
+        if self.measured:
+            protocol = self.measured.protocol
             name = slug("_".join(filter(None, (name, self.part, protocol))).lower())
             title = ", ".join(filter(None, (self.layout.title, self.part, f"{protocol} protocol beside published")))
         return Table(
@@ -163,42 +154,43 @@ class _TableBuilder:
             rows=tuple(rows),
             text_columns=len(titles),
             column_groups=tuple(groups),
-            header_footnotes=(*("" for _ in titles), *letters) if any(letters) else (),
-            footnotes=self.footnotes.all(),
-            merged_columns=len(self.row_axes) if self.protocol else len(self.row_axes) - 1,
+            header_notes=(*(() for _ in titles), *noted) if any(noted) else (),
+            notes=self._notes({}),
+            merged_columns=len(self.row_axes) if self.measured else len(self.row_axes) - 1,
             ruled_rows=tuple(first_rows[1:]),
-            hide_std=self.hide_std,
-            upright_titles=last == "dataset" and len(self.columns) > _MANY_COLUMNS,
+            hide_std=self.many_columns,
+            upright_titles=last == "dataset" and self.many_columns,
         )
 
     def methods(self) -> list[tuple[str, str]]:
         """Return each method's label and name: zero-shot, then the paper's methods in its order, then all others."""
         labels: dict[str, str] = {}
-        for domain in self.axes["domain"] if self.protocol is not None else ():
-            labels.update(self.protocol.labels.get((self.track, str(domain)), {}))  # type: ignore[union-attr]
+        for domain in self.axes["domain"]:
+            labels |= self.measured.labels.get((self.track, domain), {})
         own = list(labels.items())
         methods = [pair for pair in own if pair[1] == "zero_shot"]
-        for name in map(str, self.axes["method"]):
+        for name in self.axes["method"]:
             methods += [pair for pair in own if pair[1] == name] or [(name, name)]
         return list(dict.fromkeys([*methods, *own]))
 
-    def _combinations(self, axes: Sequence[Axis]) -> list[dict[Axis, str | int]]:
+    def _combinations(self, axes: Sequence[Axis]) -> list[Place]:
         """Return every combination of the values on some axes."""
         return [dict(zip(axes, values, strict=True)) for values in product(*(self.axes[axis] for axis in axes))]
 
-    def _position(self, values: Mapping[Axis, str | int], method: str) -> Position:
-        """Return the position of a number. An axis that ``values`` lacks has only one value in the whole table."""
-        domain, backbone, shots, _, dataset = (values.get(axis, self.axes[axis][0]) for axis in AXES)
-        return Position(self.track, str(domain), str(backbone), int(shots), method, str(dataset))
+    def _position(self, place: Place, method: str) -> Position:
+        """Return the position of a number. An axis that ``place`` lacks has only one value in the whole table."""
+        only = {axis: values[0] for axis, values in self.axes.items()}
+        return Position(self.track, **{**only, **place, "method": method})
 
-    def is_measured(self, label: str, block: Mapping[Axis, str | int]) -> bool:
+    def _notes(self, values: Mapping[str, object]) -> tuple[str, ...]:
+        return notes_on(self.layout.label, values)
+
+    def is_measured(self, label: str, block: Place) -> bool:
         """Return whether any number of a method in a block is measured. One part of a mean is enough."""
-        if self.protocol is None:
-            return False
         positions = (self._position({**block, **column}, label) for column in self.columns)
-        return any(self.protocol.rows(part) for position in positions for part in self.protocol.parts(position))
+        return any(self.measured.rows(part) for position in positions for part in self.measured.parts(position))
 
-    def _block_rows(self, block: Mapping[Axis, str | int]) -> list[tuple[Entry, ...]]:
+    def _block_rows(self, block: Place) -> list[tuple[Entry, ...]]:
         """Return the lines of all methods in a block, with best and second best highlighted in each column."""
         from bolt.methods import METHODS  # imports torch
 
@@ -207,57 +199,53 @@ class _TableBuilder:
             printed = name in self.axes["method"]
             if not printed and not (name in METHODS and self.is_measured(label, block)):
                 continue
-            kinds: tuple[Kind, ...] = ("published",) if self.protocol is None else _KINDS if printed else _KINDS[:1]
-            self.footnotes.of({"method": name})  # notes about methods get the first letters
+            kinds: tuple[Kind, ...] = ("published",) if not self.measured else _KINDS if printed else _KINDS[:1]
             for kind in kinds:
-                entries = [self._entry(kind, label, name, {**block, **column}) for column in self.columns]
+                entries = [
+                    self._entry(kind, self._position({**block, **column}, label), name) for column in self.columns
+                ]
                 lines[label, name, kind] = entries
         for kind in ("measured", "published"):
             own = [key for key in lines if key[2] == kind]
             lines.update(zip(own, with_highlights([lines[key] for key in own], 0), strict=True))
-        selected = self.protocol is not None and self.protocol.selects_on_test
         rows = []
         for (label, name, kind), entries in lines.items():
-            title = METHODS[name].title if label == name else label
             texts = [Entry(str(block[axis])) for axis in self.row_axes if axis != "method"]
-            texts.append(Entry(title, footnotes=self.footnotes.of({"method": name})))
-            texts += [Entry(kind)] if self.protocol else []
-            rows.append(with_dagger((*texts, *entries), selected and kind != "published"))
+            title = METHODS[name].title if label == name else label
+            texts.append(Entry(title, notes=self._notes({"method": name})))
+            texts += [Entry(kind)] if self.measured else []
+            rows.append(with_dagger((*texts, *entries), self.measured.selects_on_test and kind != "published"))
         return rows
 
-    def _entry(self, kind: Kind, label: str, name: str, values: Mapping[Axis, str | int]) -> Entry:
-        """Return the table's entry for one method at one position: the number of this kind, with its footnotes.
+    def _entry(self, kind: Kind, position: Position, name: str) -> Entry:
+        """Return the entry of one number with its footnotes.
 
-        Args:
-            label: the method's label, by which its measured accuracies are found.
-            name: the method's name, by which its published accuracies are found.
-            values: the position on the axes other than the method.
+        ``position``: of the measured accuracy, with the method's label. The paper's accuracy is found by the method's
+        ``name``.
         """
-        position = self._position(values, label)
-        published_position = replace(position, method=name)
-        zero_shot = self.printed.get(replace(published_position, shots=0))  # zero-shot has one number for every k
-        published = self.printed.get(published_position, zero_shot)
+        printed = replace(position, method=name)
+        zero_shot = self.printed.get(replace(printed, shots=0))  # zero-shot has one number for every k
+        published = self.printed.get(printed, zero_shot)
         if kind == "published":
-            return replace(number(published), footnotes=self.footnotes.of(vars(published_position)))
-        assert self.protocol is not None
-        summary = self.protocol.summary(position)
+            return replace(number(published), notes=self._notes(vars(printed)))
+        summary = self.measured.summary(position)
         if kind == "difference":
             return difference(summary.mean - published if summary is not None and published is not None else None)
         if summary is None:
-            return measured(None, missing=self.protocol.missing_text(position))
-        seeds = 1 if (self.track, label) in self.protocol.fixed else self.protocol.seeds
+            return measured(None, missing=self.measured.missing_text(position))
+        seeds = 1 if (self.track, position.method) in self.measured.fixed else self.measured.seeds
         entry = measured(summary, seeds=seeds)
-        notes = [_SUBSTITUTE] if self.protocol.has_substitutes(position) else []
-        if self.hide_std and entry.remark:  # a footnote is narrower than a remark
+        notes = [_SUBSTITUTE] if self.measured.has_substitutes(position) else []
+        if self.many_columns and entry.remark:  # a footnote is narrower than a remark
             entry, notes = replace(entry, remark=""), [*notes, _FEWER_SEEDS]
-        return replace(entry, footnotes=",".join(map(self.footnotes.letter, notes)))
+        return replace(entry, notes=tuple(notes))
 
     def _note(self) -> str:
         """Return the note below the table, which says how to read it."""
         note = "Accuracy in per cent."
-        if self.protocol is not None:
-            std = "; deviations stand in the CSV" if self.hide_std else ", ± sample standard deviation"
-            seeds = self.protocol.seeds
+        if self.measured:
+            std = "; deviations stand in the CSV" if self.many_columns else ", ± sample standard deviation"
+            seeds = self.measured.seeds
             note += (
                 f" Measured: {f'mean over n = {seeds} seeds{std}' if seeds > 1 else 'one seed'}. Means over datasets "
                 "are taken for each seed that has every dataset of the paper; a dash where none has, with how "
@@ -287,11 +275,11 @@ def dataset_tables(grid: GridResults | None = None) -> Iterator[Table]:
         printed = {(row.backbone, row.dataset): row for row in published_datasets() if row.domain == domain}
         if grid is not None and measured.keys().isdisjoint(printed):
             continue
-        backbones, footnotes = list(dict.fromkeys(backbone for backbone, _ in printed)), Footnotes(label)
+        backbones = list(dict.fromkeys(backbone for backbone, _ in printed))
         rows = []
         for dataset in dict.fromkeys(dataset for _, dataset in printed):
             first = printed[backbones[0], dataset]
-            name = Entry(first.printed_as, footnotes=footnotes.of({"dataset": dataset}))
+            name = Entry(first.printed_as, notes=notes_on(label, {"dataset": dataset}))
             entries = [name, number(first.classes, "d")]
             for backbone in backbones:
                 accuracy, ours = printed[backbone, dataset].finetuned_accuracy, measured.get((backbone, dataset))
@@ -307,5 +295,5 @@ def dataset_tables(grid: GridResults | None = None) -> Iterator[Table]:
             header=("dataset", "classes", *columns),
             rows=tuple(rows),
             column_groups=(("", 2), *((backbone, 3) for backbone in backbones)) if measured else (),
-            footnotes=footnotes.all(),
+            notes=notes_on(label, {}),
         )

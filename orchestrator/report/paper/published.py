@@ -4,7 +4,7 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
@@ -22,8 +22,6 @@ AVERAGE = "Average"
 
 _CORRECT_TABLE = "tab:tta_general_ufm"
 """The paper prints one mean twice, with two values. The value in this table is the mean of the printed accuracies."""
-
-Axis = Literal["domain", "backbone", "shots", "method", "dataset"]
 
 
 @dataclass(frozen=True)
@@ -83,12 +81,12 @@ class PublishedFootnote(StrictModel):
     shots: tuple[int, ...] = ()
     text: str
 
-    @property
-    def conditions(self) -> dict[Axis, tuple[object, ...]]:
-        """Axis -> the values that the footnote lists for it. Axes without listed values are left out."""
-        axes: tuple[Axis, ...] = ("method", "backbone", "dataset", "shots")
-        values = (self.methods, self.backbones, self.datasets, self.shots)
-        return {axis: own for axis, own in zip(axes, values, strict=True) if own}
+    def is_about(self, values: Mapping[str, object]) -> bool:
+        """Return whether the note is printed where these values stand (:func:`notes_on`)."""
+        listed = {"method": self.methods, "backbone": self.backbones, "dataset": self.datasets, "shots": self.shots}
+        conditions = {axis: own for axis, own in listed.items() if own}
+        same_scope = min(len(conditions), 2) == min(len(values), 2)
+        return same_scope and all(values.get(axis) in own for axis, own in conditions.items())
 
 
 class _Footnotes(StrictModel):
@@ -114,37 +112,14 @@ def published_footnotes() -> tuple[PublishedFootnote, ...]:
     return validated(_Footnotes, read_mapping(path), Location.of(path)).footnotes
 
 
-class Footnotes:
-    """The footnotes of one table. A note gets the next free letter when it is first used."""
+def notes_on(label: str, values: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the texts of a table's footnotes about a number, a method, a dataset or the whole table.
 
-    def __init__(self, label: str) -> None:
-        self._notes = [note for note in published_footnotes() if label in note.tables]
-        self._letters: dict[str, str] = {}
-
-    def letter(self, note: str) -> str:
-        """Return the letter of a note."""
-        return self._letters.setdefault(note, chr(ord("a") + len(self._letters)))
-
-    def of(self, values: Mapping[str, object]) -> str:
-        """Return the letters of the notes about a dataset, a method or a number.
-
-        ``values``: axis -> value. A dataset or a method has one axis, a number has all axes. A note with a condition on
-        only one axis is printed at the name of the dataset or method. A note with several conditions is printed at the
-        numbers.
-        """
-        letters = [
-            self.letter(note.text)
-            for note in self._notes
-            if note.conditions
-            and (len(note.conditions) == 1) == (len(values) == 1)
-            and all(values.get(axis) in own for axis, own in note.conditions.items())
-        ]
-        return ",".join(dict.fromkeys(letters))
-
-    def all(self) -> tuple[tuple[str, str], ...]:
-        """Return the letter and text of every note: first the notes about the whole table, which have no letter."""
-        whole = (("", note.text) for note in self._notes if not note.conditions)
-        return (*whole, *((letter, note) for note, letter in self._letters.items()))
+    ``label``: that of the table, without ``tab:``. ``values``: axis -> value. A number has all axes, a dataset or a
+    method has one, and the whole table has none. A note with several conditions is printed at the numbers, a note with
+    a condition on only one axis at the name of the dataset or method.
+    """
+    return tuple(note.text for note in published_footnotes() if label in note.tables and note.is_about(values))
 
 
 def printed_rows(label: str) -> tuple[PublishedRow, ...]:

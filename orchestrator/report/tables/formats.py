@@ -59,12 +59,12 @@ def _exact(value: float | None) -> str:
 def to_markdown(table: Table) -> str:
     """Return the table for GitHub: best bold, second underlined, the note and the footnotes below."""
     formats = {"best": "**{}**", "second": "<ins>{}</ins>", "": "{}"}
-    letters = table.header_footnotes or ("",) * len(table.header)
-    header = [_markdown(title) + _sup(own) for title, own in zip(table.full_header, letters, strict=True)]
+    noted = table.header_notes or ((),) * len(table.header)
+    header = [_markdown(title) + _sup(table.letters(own)) for title, own in zip(table.full_header, noted, strict=True)]
     lines = [
         [
             formats[entry.highlight].format(_markdown((replace(entry, std=None) if table.hide_std else entry).plain))
-            + _sup(entry.footnotes)
+            + _sup(table.letters(entry.notes))
             for entry in row
         ]
         for row in table.rows
@@ -125,8 +125,8 @@ def _html_cell(entry: Entry, column: int, table: Table) -> str:
     parts.append(f"{start}{escape(entry.text)}{end}")
     if entry.selected:
         parts.append(f'<sup class="dagger" title="{escape(SELECTED_NOTE[2:])}">{escape(SELECTED_NOTE[0])}</sup>')
-    if entry.footnotes:
-        parts.append(f"<sup>{escape(entry.footnotes)}</sup>")
+    if entry.notes:
+        parts.append(f"<sup>{table.letters(entry.notes)}</sup>")
     if entry.deviation and not table.hide_std:
         parts.append(f' <span class="sd">±&nbsp;{escape(entry.deviation[2:])}</span>')
     if entry.remark:

@@ -117,7 +117,7 @@ def _sup(letters: str) -> str:
 def _entry(entry: Entry, table: Table, small: str) -> str:
     latex = latex_escape(entry.text) + (latex_escape(SELECTED) if entry.selected else "")
     latex = {"best": rf"\textbf{{{latex}}}", "second": rf"\underline{{{latex}}}", "": latex}[entry.highlight]
-    latex += _sup(entry.footnotes)
+    latex += _sup(table.letters(entry.notes))
     if entry.deviation and not table.hide_std:
         latex += rf"{{{small}$\,\pm\,${entry.deviation[2:]}}}"
     if entry.gain is not None:

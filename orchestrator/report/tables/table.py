@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal
 
 from orchestrator.analysis.seed_means import Summary
@@ -30,7 +31,7 @@ class Entry:
         tooltip: the text that the page shows while the pointer is on the entry.
         colour: colour of the square before a method's name.
         selected: whether test labels may have chosen the numbers of the row; printed as a dagger.
-        footnotes: letters of the entry's footnotes, separated by commas.
+        notes: texts of the entry's footnotes.
         cells: ids of the cells that the number is computed from.
         lower_is_better: whether the best of several such numbers is the smallest.
     """
@@ -45,7 +46,7 @@ class Entry:
     tooltip: str = ""
     colour: str = ""
     selected: bool = False
-    footnotes: str = ""
+    notes: tuple[str, ...] = ()
     code: str = ""
     digits: int = 2
     cells: tuple[str, ...] = ()
@@ -76,8 +77,9 @@ class Table:
         text_columns: how many of the first columns hold text; the others hold numbers.
         summary_rows: how many of the last rows summarize the others; a rule separates them.
         column_groups: titles above the header, each with the number of columns it spans; together they span all.
-        header_footnotes: the letters of the footnotes at each column's title; empty for none.
-        footnotes: letter and text of each footnote. A footnote without a letter is about the whole table.
+        header_notes: texts of the footnotes at each column's title; empty for none.
+        notes: texts of the footnotes about the whole table, which have no letters.
+        first_notes: texts of the footnotes that get the first letters. The others follow in the order of the entries.
         merged_columns: how many of the first columns leave out a text in LaTeX if the row above has it too.
         ruled_rows: rows, counted from 0, with a rule above them.
         hide_std: whether deviations are printed in the CSV alone, to keep many columns narrow.
@@ -95,8 +97,9 @@ class Table:
     text_columns: int = 1
     summary_rows: int = 0
     column_groups: tuple[tuple[str, int], ...] = ()
-    header_footnotes: tuple[str, ...] = ()
-    footnotes: tuple[tuple[str, str], ...] = ()
+    header_notes: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+    first_notes: tuple[str, ...] = ()
     merged_columns: int = 0
     ruled_rows: tuple[int, ...] = ()
     hide_std: bool = False
@@ -108,6 +111,21 @@ class Table:
     def selected(self) -> bool:
         """Whether test labels may have chosen the numbers of any row."""
         return any(entry.selected for row in self.rows for entry in row)
+
+    @cached_property
+    def _letters(self) -> dict[str, str]:
+        of_entries = (entry.notes for row in self.rows for entry in row)
+        texts = dict.fromkeys(chain(self.first_notes, *of_entries, *self.header_notes))
+        return {text: chr(ord("a") + i) for i, text in enumerate(texts)}
+
+    def letters(self, notes: Sequence[str]) -> str:
+        """Return the letters of an entry's or a title's footnotes, separated by commas."""
+        return ",".join(self._letters[text] for text in notes)
+
+    @property
+    def footnotes(self) -> list[tuple[str, str]]:
+        """The letter and the text of each footnote. A footnote without a letter is about the whole table."""
+        return [*(("", text) for text in self.notes), *((letter, text) for text, letter in self._letters.items())]
 
     @property
     def full_header(self) -> tuple[str, ...]:

@@ -161,8 +161,8 @@ def test_every_footnote_stands_under_the_tables_that_it_names(alone: dict[str, T
     for table in alone.values():
         letters = [letter for letter, _ in table.footnotes if letter]
         assert letters == sorted(set(letters))
-        used = {mark for row in table.rows for entry in row for mark in entry.footnotes.split(",")}
-        used |= {mark for marks in table.header_footnotes for mark in marks.split(",")}
+        used = {mark for row in table.rows for entry in row for mark in table.letters(entry.notes).split(",")}
+        used |= {mark for notes in table.header_notes for mark in table.letters(notes).split(",")}
         assert used - {""} == set(letters)
 
 
@@ -234,12 +234,12 @@ def test_numbers_of_a_switch_stand_in_where_the_protocol_has_no_cell(beside: dic
     table = beside["paper_fewshot_general_detailed_vit-b-32_strict"]
     line = {"method": "BOLT", "accuracy": "measured"}
     entry = entry_of(table, {**line, "k": "16"}, "Flowers102")
-    letter = entry.footnotes.split(",")[0]
+    note = entry.notes[0]
     assert entry.value is not None
-    assert "under a change of this protocol" in dict(table.footnotes)[letter]
-    assert letter not in entry_of(table, {**line, "k": "4"}, "Flowers102").footnotes
+    assert "under a change of this protocol" in note
+    assert note not in entry_of(table, {**line, "k": "4"}, "Flowers102").notes
     mean = entry_of(table, {**line, "k": "16", "method": "Tip-Adapter"}, AVERAGE)
-    assert mean.value is None or letter in mean.footnotes.split(",")
+    assert mean.value is None or note in mean.notes
 
 
 def test_a_mean_over_backbones_that_are_not_there_is_a_dash_with_how_much_there_is(beside: dict[str, Table]) -> None:
