@@ -76,22 +76,22 @@ def _furrows(rng: KeyedRandom, n: int, base: Colour, depth: float, pitch: tuple[
     return paint(field, cover(edge - y), ground(rng, n, GRASS, SOIL))
 
 
-def wheat(rng: KeyedRandom, n: int) -> Tensor:
+def wheat_field(rng: KeyedRandom, n: int) -> Tensor:
     """Draw a ripe, golden field with faint rows."""
     return _furrows(rng, n, (0.86, 0.72, 0.34), 0.05, (10.0, 18.0))
 
 
-def ploughed(rng: KeyedRandom, n: int) -> Tensor:
+def ploughed_field(rng: KeyedRandom, n: int) -> Tensor:
     """Draw bare soil in deep rows."""
     return _furrows(rng, n, SOIL, 0.28, (10.0, 20.0))
 
 
-def vegetables(rng: KeyedRandom, n: int) -> Tensor:
+def vegetable_field(rng: KeyedRandom, n: int) -> Tensor:
     """Draw green rows on soil."""
     return _furrows(rng, n, (0.36, 0.55, 0.22), 0.32, (9.0, 18.0))
 
 
-def flowers(rng: KeyedRandom, n: int) -> Tensor:
+def flower_field(rng: KeyedRandom, n: int) -> Tensor:
     """Draw broad bands of strong colours."""
     x, _ = frame(rng, n)
     bands = torch.floor(x * rng.uniform(1.6, 3.0, n, 1, 1) + rng.uniform(0.0, 5.0, n, 1, 1)).long() % 5
@@ -110,7 +110,7 @@ def orchard(rng: KeyedRandom, n: int) -> Tensor:
     return paint(image, cover(disc(u, v, 0.34 * pitch)), tint(rng, n, WOOD))
 
 
-def irrigation(rng: KeyedRandom, n: int) -> Tensor:
+def irrigation_circle(rng: KeyedRandom, n: int) -> Tensor:
     """Draw round green fields on dry land."""
     x, y = frame(rng, n, shift=0.35)
     image = ground(rng, n, SAND, (0.62, 0.50, 0.36))
@@ -171,7 +171,7 @@ def beach(rng: KeyedRandom, n: int) -> Tensor:
     return paint(image, cover(rng.uniform(0.4, 1.2, n, 1, 1) - y), countryside(rng, n))
 
 
-def pier_and_boats(rng: KeyedRandom, n: int) -> Tensor:
+def harbour(rng: KeyedRandom, n: int) -> Tensor:
     """Draw a quay and a jetty with boats."""
     x, y = frame(rng, n, shift=0.15)
     image = paint(waves(rng, n), cover(box(x, y + 1.1, 3.0, 0.4)), tint(rng, n, (0.62, 0.60, 0.57)))

@@ -7,51 +7,30 @@ from orchestrator.drawn_world.pictures.aerial import Painter
 from orchestrator.drawn_world.words import ROOFS, SEASONS
 
 SCENES: dict[str, Painter] = {
-    "forest": aerial.forest,
-    "meadow": aerial.meadow,
-    "desert": aerial.desert,
-    "snowfield": aerial.snowfield,
-    "wheat field": aerial.wheat,
-    "ploughed field": aerial.ploughed,
-    "vegetable field": aerial.vegetables,
-    "flower field": aerial.flowers,
-    "orchard": aerial.orchard,
-    "irrigation circle": aerial.irrigation,
-    "sea": aerial.sea,
-    "lake": aerial.lake,
-    "island": aerial.island,
-    "river": aerial.river,
-    "beach": aerial.beach,
-    "harbour": aerial.pier_and_boats,
-    "canal": structures.canal,
-    "swimming pool": structures.swimming_pools,
-    "bridge": structures.bridge,
-    "road": structures.road,
-    "crossroads": structures.crossroads,
-    "roundabout": structures.roundabout,
-    "railway": structures.railway,
-    "runway": structures.runway,
-    "parking lot": structures.parking_lot,
-    "village": structures.houses,
-    "warehouse": structures.warehouse,
-    "tank farm": structures.tanks,
-    "solar farm": structures.solar_farm,
-    "stadium": structures.stadium,
-}
-"""Name of a scene, as in captions and class names -> its painter."""
+    painter.__name__.replace("_", " "): painter
+    for painter in (
+        aerial.forest, aerial.meadow, aerial.desert, aerial.snowfield, aerial.wheat_field, aerial.ploughed_field,
+        aerial.vegetable_field, aerial.flower_field, aerial.orchard, aerial.irrigation_circle, aerial.sea, aerial.lake,
+        aerial.island, aerial.river, aerial.beach, aerial.harbour, structures.canal, structures.swimming_pool,
+        structures.bridge, structures.road, structures.crossroads, structures.roundabout, structures.railway,
+        structures.runway, structures.parking_lot, structures.village, structures.warehouse, structures.tank_farm,
+        structures.solar_farm, structures.stadium,
+    )
+}  # fmt: skip
+"""Name of a scene, as in captions and class names -> its painter, the function of this name."""
 
 SEASONAL: dict[str, Painter] = {
-    f"{scene} in {season}": partial(painter, season=index)
-    for scene, painter in (("forest", aerial.forest), ("meadow", aerial.meadow))
+    f"{scene} in {season}": partial(SCENES[scene], season=index)
+    for scene in ("forest", "meadow")
     for index, season in enumerate(SEASONS)
 }
 """Scenes with vegetation, in each of the four seasons."""
 
 ROOFED: dict[str, Painter] = {
     f"{scene} with {'a ' if scene == 'warehouse' else ''}{colour} roof{'' if scene == 'warehouse' else 's'}": partial(
-        painter, roof=index
+        SCENES[scene], roof=index
     )
-    for scene, painter in (("village", structures.houses), ("warehouse", structures.warehouse))
+    for scene in ("village", "warehouse")
     for index, colour in enumerate(ROOFS)
 }
 """Scenes with buildings, with each colour of roofs."""

@@ -108,7 +108,7 @@ def _roof(image: Tensor, x: Tensor, y: Tensor, half: tuple[Tensor, Tensor], colo
     return paint(image, cover(box(x, y, *half)), colour * shade)
 
 
-def houses(rng: KeyedRandom, n: int, roof: int | None = None) -> Tensor:
+def village(rng: KeyedRandom, n: int, roof: int | None = None) -> Tensor:
     """Draw up to six houses along a street. `roof` is an index into words.ROOFS; None mixes the colours."""
     x, y = frame(rng, n, shift=0.1)
     image = wooded(rng, ground(rng, n, GRASS, (0.60, 0.56, 0.44)), 1.2)
@@ -136,7 +136,7 @@ def warehouse(rng: KeyedRandom, n: int, roof: int | None = None) -> Tensor:
     return _roof(image, x, y, half, tints(rng, kinds, bases) * ribs)
 
 
-def tanks(rng: KeyedRandom, n: int) -> Tensor:
+def tank_farm(rng: KeyedRandom, n: int) -> Tensor:
     """Draw a cluster of round tanks with shadows."""
     x, y = frame(rng, n, shift=0.15)
     image = ground(rng, n, CONCRETE, (0.62, 0.52, 0.38), GRASS)
@@ -167,7 +167,7 @@ def stadium(rng: KeyedRandom, n: int) -> Tensor:
     return paint(image, cover(lines) * cover(oval + 0.2), tint(rng, n, WHITE))
 
 
-def swimming_pools(rng: KeyedRandom, n: int) -> Tensor:
+def swimming_pool(rng: KeyedRandom, n: int) -> Tensor:
     """Draw a bright pool with lanes on a paved deck."""
     x, y = frame(rng, n, shift=0.15)
     image = wooded(rng, ground(rng, n, CONCRETE, GRASS), 1.3)
