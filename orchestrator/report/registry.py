@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from orchestrator.report import costs
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
-from orchestrator.report.figures import by_dataset, costs, curves
+from orchestrator.report.figures import by_dataset, curves
 from orchestrator.report.figures.drawing import FigureFile
 from orchestrator.report.paper.field import tables_beside_measured
 from orchestrator.report.paper.paper_tables import paper_tables
-from orchestrator.report.tables import accuracy, changes, efficiency, verdict, whole_grid
+from orchestrator.report.tables import accuracy, changes, verdict, whole_grid
 from orchestrator.report.tables.table import Table
 
 T = TypeVar("T", Table, FigureFile)
@@ -64,8 +65,8 @@ GROUP_TABLES: list[Kind[Table]] = [
     Kind(accuracy.epochs_table, "lead", each_k=True, name="epochs"),
     Kind(changes.variants_tables, "variants", replaces_main=True),
     Kind(verdict.verdict_tables, "verdict"),
-    Kind(efficiency.frontier_table, "costs", each_k=True),
-    Kind(efficiency.data_efficiency_table, "costs"),
+    Kind(costs.frontier_table, "costs", each_k=True),
+    Kind(costs.data_efficiency_table, "costs"),
 ]
 
 GROUP_FIGURES: list[Kind[FigureFile]] = [

@@ -20,17 +20,15 @@ SCENES: dict[str, Painter] = {
 """Name of a scene, as in captions and class names -> its painter, the function of this name."""
 
 SEASONAL: dict[str, Painter] = {
-    f"{scene} in {season}": partial(SCENES[scene], season=index)
-    for scene in ("forest", "meadow")
+    f"{painter.__name__} in {season}": partial(painter, season=index)
+    for painter in (aerial.forest, aerial.meadow)
     for index, season in enumerate(SEASONS)
 }
 """Scenes with vegetation, in each of the four seasons."""
 
 ROOFED: dict[str, Painter] = {
-    f"{scene} with {'a ' if scene == 'warehouse' else ''}{colour} roof{'' if scene == 'warehouse' else 's'}": partial(
-        SCENES[scene], roof=index
-    )
-    for scene in ("village", "warehouse")
+    f"{painter.__name__} with {words.format(colour)}": partial(painter, roof=index)
+    for painter, words in ((structures.village, "{} roofs"), (structures.warehouse, "a {} roof"))
     for index, colour in enumerate(ROOFS)
 }
 """Scenes with buildings, with each colour of roofs."""

@@ -17,6 +17,7 @@ from orchestrator.report import registry, write
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
+from orchestrator.report.costs import accuracy_against_costs, power_of_ten
 from orchestrator.report.figures import drawing as figures_drawing
 from orchestrator.report.figures.by_dataset import accuracy_by_dataset, accuracy_radar, dataset_dots
 from orchestrator.report.figures.cell import (
@@ -26,7 +27,6 @@ from orchestrator.report.figures.cell import (
     short_name,
     training_curves,
 )
-from orchestrator.report.figures.costs import accuracy_against_costs, power_of_ten
 from orchestrator.report.figures.curves import accuracy_against_k, accuracy_against_settings, effects_of_variants
 from orchestrator.report.figures.drawing import FigureFile, canvas, finished, heat_map, inline_svg
 from orchestrator.report.figures.labels import PointLabel, label_points

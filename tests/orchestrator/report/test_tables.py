@@ -12,11 +12,10 @@ from orchestrator.analysis.seed_means import summarize
 from orchestrator.report import registry
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
-from orchestrator.report.figures.costs import accuracy_against_costs
+from orchestrator.report.costs import accuracy_against_costs, data_efficiency_table, frontier_table
 from orchestrator.report.notation import signed
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.report.tables.changes import variants_tables
-from orchestrator.report.tables.efficiency import data_efficiency_table, frontier_table
 from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
 from orchestrator.report.tables.latex import latex_escape, to_latex
 from orchestrator.report.tables.table import Entry, Table, highlighted, measured
