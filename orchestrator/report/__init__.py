@@ -1,8 +1,8 @@
 """The report of a grid: tables, figures and one HTML page, made from the grid's results alone.
 
 Rows (``orchestrator.analysis``) become comparison groups in ``analysis/``. ``registry`` lists every kind of table and
-figure; ``tables/``, ``figures/`` and ``paper/`` (tables beside published numbers) make them. ``page/`` makes HTML
-pages, and ``write`` writes everything into a folder. Start reading in ``registry.py``.
+figure; ``tables/``, ``figures/``, ``costs`` and ``paper/`` (tables beside published numbers) make them. ``page/`` makes
+HTML pages, and ``write`` writes everything into a folder. Start reading in ``registry.py``.
 """
 
 from orchestrator.report.analysis.grid_results import GridResults
