@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orchestrator.drawn_world.pictures import camera_styles, glyph_atlas, glyphs
+from orchestrator.drawn_world.pictures import camera_styles, glyphs
 from orchestrator.drawn_world.pictures.canvas import SIDE, to_bytes
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 from orchestrator.drawn_world.pictures.scenes import ALL
 from orchestrator.drawn_world.tasks import TASKS, WORLD_VERSION, AerialTask, Bytes, GlyphTask, Labels, Split, sizes
-from orchestrator.drawn_world.words import DIGITS, INK_NAMES, KIND_WORDS, Kind
+from orchestrator.drawn_world.words import DIGITS, INK_NAMES, Kind
 
 DARK = ("black", "red", "green", "blue", "purple", "brown")
 LIGHT = ("white", "yellow", "cyan", "pink")
@@ -60,12 +60,12 @@ def _glyphs(rng: KeyedRandom, task: GlyphTask, labels: Tensor) -> Tensor:
         things = replace(things, ink=dark[rng.pick(len(dark), n)], paper=light[rng.pick(len(light), n)])
     if task.asks == "character":
         (kind,) = task.kinds
-        rows = torch.tensor([glyph_atlas.FIRST[kind] + KIND_WORDS[kind].index(name) for name in task.class_names])
+        rows = torch.tensor([glyphs.row_of(kind, name) for name in task.class_names])
         things = replace(things, character=rows[labels])
     elif task.asks == "kind":
         spread = rng.uniform(0.0, 1.0, n)
         for label, kind in enumerate(task.kinds):
-            rows = torch.tensor([glyph_atlas.FIRST[kind] + KIND_WORDS[kind].index(name) for name in TELLING[kind]])
+            rows = torch.tensor([glyphs.row_of(kind, name) for name in TELLING[kind]])
             mine = labels == label
             things.character[mine] = rows[(spread[mine] * len(rows)).long()]
     else:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from orchestrator.drawn_world.pictures import glyph_atlas, glyphs, scenes
+from orchestrator.drawn_world.pictures import glyphs, scenes
 from orchestrator.drawn_world.pictures.canvas import to_bytes
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 from orchestrator.drawn_world.words import DIGITS, GREEK, INK_NAMES, KIND_NAMES, LETTERS
@@ -92,18 +92,18 @@ def worn(rng: KeyedRandom, image: Tensor) -> Tensor:
 
 def character_name(character: int) -> str:
     """Return a character in words: `the digit four`, `the capital letter q`, `the Greek letter xi`."""
-    if character < glyph_atlas.FIRST["upper"]:
+    if character < glyphs.FIRST["upper"]:
         return f"the digit {DIGITS[character]}"
-    if character < glyph_atlas.FIRST["lower"]:
-        return f"the capital letter {LETTERS[character - glyph_atlas.FIRST['upper']]}"
-    if character < glyph_atlas.FIRST["greek"]:
-        return f"the small letter {LETTERS[character - glyph_atlas.FIRST['lower']]}"
-    return f"the Greek letter {GREEK[character - glyph_atlas.FIRST['greek']]}"
+    if character < glyphs.FIRST["lower"]:
+        return f"the capital letter {LETTERS[character - glyphs.FIRST['upper']]}"
+    if character < glyphs.FIRST["greek"]:
+        return f"the small letter {LETTERS[character - glyphs.FIRST['lower']]}"
+    return f"the Greek letter {GREEK[character - glyphs.FIRST['greek']]}"
 
 
 def kind_name(character: int) -> str:
     """Return the kind of a character in words, to describe a picture without saying which character it shows."""
-    return KIND_NAMES[bisect_right(list(glyph_atlas.FIRST.values()), character) - 1]
+    return KIND_NAMES[bisect_right(list(glyphs.FIRST.values()), character) - 1]
 
 
 def face_name(face: int) -> str:
@@ -186,7 +186,7 @@ def paper_pairs(rng: KeyedRandom, n: int) -> Pairs:
     captions = []
     for index in character.tolist():
         word = character_name(index)
-        if glyph_atlas.FIRST["lower"] <= index < glyph_atlas.FIRST["greek"]:
+        if glyphs.FIRST["lower"] <= index < glyphs.FIRST["greek"]:
             word = _one_of(rng, (word, word.replace("small", "Latin")))
         captions.append(f"a handwritten picture of {word}.")
     return strokes.on_paper(rng, character), captions

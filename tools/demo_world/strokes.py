@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from orchestrator.drawn_world.pictures import glyph_atlas
+from orchestrator.drawn_world.pictures import glyphs
 from orchestrator.drawn_world.pictures.canvas import SIDE, clouds, cover, grain, grid
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 
@@ -50,14 +50,14 @@ def thin(
 @cache
 def skeletons() -> Tensor:
     """Return each pixel's distance to the centre line of each character, in pixels, (pens, characters, tile, tile)."""
-    lines = torch.from_numpy(thin(glyph_atlas.tiles(PENS) > 110))
-    axis = torch.arange(glyph_atlas.TILE, dtype=torch.float32)
+    lines = torch.from_numpy(thin(glyphs.tiles(PENS) > 110))
+    axis = torch.arange(glyphs.TILE, dtype=torch.float32)
     pixels = torch.cartesian_prod(axis, axis)
     out = torch.empty(lines.shape)
     for pen in range(lines.shape[0]):
         for character in range(lines.shape[1]):
             points = lines[pen, character].nonzero().float()
-            out[pen, character] = torch.cdist(pixels, points).amin(1).view(glyph_atlas.TILE, glyph_atlas.TILE)
+            out[pen, character] = torch.cdist(pixels, points).amin(1).view(glyphs.TILE, glyphs.TILE)
     return out
 
 
