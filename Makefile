@@ -52,7 +52,7 @@ audit: $(VENV)/.installed-audit
 	$(BIN)/python -m tests.audit
 
 bench: $(VENV)/.installed
-	for script in $(filter-out $(patsubst %,benchmarks/%.py,candidates common fanout),$(wildcard benchmarks/*.py)); do \
+	for script in $(filter-out $(patsubst %,benchmarks/%.py,common fanout steps),$(wildcard benchmarks/*.py)); do \
 		echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 faults: $(VENV)/.installed-test

@@ -1,35 +1,42 @@
-"""Reading a test split from stored decoded images, against decoding the images in a DataLoader in every pass.
+"""Reading stored images, against a DataLoader that decodes them; labelling photographs, against the tower alone.
 
-    python benchmarks/images.py                 # 1,000 photographs of 500 x 375 pixels, drawn by the script
-    python benchmarks/images.py --images 4000 --rounds 5
+    python benchmarks/images.py                 # 1,000 drawn photographs
+    python benchmarks/images.py --images 256 --rounds 5 --width 4000
 
-Compared, in one run, on the same files:
-    dataloader   a plain torch DataLoader with 2 workers doing open_clip's evaluation transform
+Reading photographs of 500 x 375 pixels:
+    dataloader   torchvision's ImageFolder in a DataLoader with 2 workers, with open_clip's evaluation transform
     build        decoding the images once into a store, checksums and flushing to disk included
-    read         reading normalised float32 batches from the store's memory map, as a tower gets them
+    read         reading normalised float32 batches from the store's memory map, as a tower gets them; the same bits
 
-The script checks that both ways give the same bits.
+Labelling a quarter as many that are ``--width`` wide, in the shapes of ViT-B/32, with random weights and two threads:
+    tower        the tower and the head alone, with pixels that are in memory
+    predict      what ``predict`` does
 """
 
-import statistics
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import open_clip
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
 
-from benchmarks.common import command, median_ratio, seconds
+import bolt
+from benchmarks.common import command, median_ratio, print_head, print_row, seconds
 from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels, normalise
+from bolt.model.labels import BATCH as LABELLED_AT_ONCE
+from bolt.model.labels import label_images
+from bolt.seeds import numpy_generator
 from orchestrator.datasets.images import Images, read_images, write_images
-from orchestrator.datasets.part import Part, file_part
+from orchestrator.datasets.part import file_part
 from orchestrator.store import Store
 
 WIDTH, HEIGHT, SIZE, BATCH, WORKERS = 500, 375, 224, 32, 2
@@ -49,30 +56,18 @@ def photograph(number: int) -> Image.Image:
     return Image.fromarray((total * (255 / total.max())).astype(np.uint8))
 
 
-class Files(Dataset[Tensor]):
-    """The usual dataset: open the file, transform it."""
-
-    def __init__(self, files: list[Path]) -> None:
-        self.files = files
-        self.transform = open_clip.image_transform(SIZE, is_train=False, mean=MEAN, std=STD)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> Tensor:
-        with Image.open(self.files[index]) as image:
-            pixels: Tensor = self.transform(image)
-        return pixels
-
-
-def dataloader(files: list[Path]) -> DataLoader[Tensor]:
-    return DataLoader(Files(files), batch_size=BATCH, num_workers=WORKERS)
-
-
-def build(store: Store, part: Part) -> None:
-    """Decode the split into the store, as the engine does."""
-    with store.building(ADDRESS, IDENTITY) as builder:
-        write_images(part, partial(evaluation_pixels, size=InputSize(SIZE)), builder.folder)
+def photographs(folder: Path, count: int, width: int = WIDTH) -> list[Path]:
+    """Write photographs. Larger ones are enlarged and have the noise of a camera."""
+    noise = numpy_generator("labels").normal(0, 6, (width * 3 // 4, width, 1))
+    paths = [folder / str(width) / f"{number:06}.jpg" for number in range(count)]
+    paths[0].parent.mkdir()
+    for number, path in enumerate(paths):
+        image = photograph(number)
+        if width != WIDTH:
+            large = image.resize((width, width * 3 // 4), Image.Resampling.BICUBIC)
+            image = Image.fromarray(np.clip(np.asarray(large) + noise, 0, 255).astype(np.uint8))
+        image.save(path, quality=90)
+    return paths
 
 
 def batches(images: Images) -> Iterator[Tensor]:
@@ -81,32 +76,64 @@ def batches(images: Images) -> Iterator[Tensor]:
         yield normalise(images.batch(start, min(start + BATCH, len(images))), MEAN, STD, "cpu")
 
 
-def main() -> None:
-    arguments = command(__doc__, images=1000, rounds=3).parse_args()
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory(prefix="bolt-images-") as name:
-        folder, count = Path(name), arguments.images
-        files = [folder / f"{number:06}.jpg" for number in range(count)]
-        for number, file in enumerate(files):
-            photograph(number).save(file, quality=90)
-        part = file_part(files, [0] * count, folder)
-        kilobytes = sum(file.stat().st_size for file in files) / count / 1000
-        print(f"{count:,} JPEGs of {WIDTH} x {HEIGHT}, {kilobytes:.0f} kB each, to {SIZE} x {SIZE}; "
-              f"{arguments.rounds} rounds, medians")  # fmt: skip
+def compare(title: str, images: int, rounds: int, ways: Mapping[str, Callable[[], object]]) -> None:
+    """Print how long each way takes, and against the first way."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for _ in range(rounds):
+        for way, work in ways.items():
+            times[way].append(seconds(work))
+    rival = next(iter(ways))
+    print_head(f"{title}, {rounds} rounds, medians", ["seconds", "images a second", f"times {rival}"])
+    for way, taken in times.items():
+        ratio = median_ratio(taken, times[rival])
+        print_row(way, [f"{median(taken):.2f}", f"{images / median(taken):,.1f}", f"{ratio:.3g}"])
 
-        times: dict[str, list[float]] = defaultdict(list)
-        for round_ in range(arguments.rounds):
-            store = Store(folder / f"store{round_}")
-            times["dataloader"].append(seconds(lambda: list(map(len, dataloader(files)))))
-            times["build"].append(seconds(partial(build, store, part)))
-            artifact = store.artifact(ADDRESS, IDENTITY)
-            assert artifact is not None
-            images = read_images(artifact.path)
-            times["read"].append(seconds(partial(list, map(len, batches(images)))))
-        assert torch.equal(next(batches(images)), next(iter(dataloader(files)))), "the two ways differ"
-    for what, taken in times.items():
-        took, ratio = statistics.median(taken), median_ratio(taken, times["dataloader"])
-        print(f"{what:12}{took:8.2f} s{count / took:10,.0f} images/s   {ratio:.3g} of the DataLoader's time")
+
+def compare_reading(folder: Path, count: int, rounds: int) -> None:
+    files = photographs(folder, count)
+    part, stores = file_part(files, [0] * count, folder), iter(Store(folder / f"store{n}") for n in range(rounds))
+    transform = open_clip.image_transform(SIZE, is_train=False, mean=MEAN, std=STD)
+    loader = DataLoader(ImageFolder(folder, transform), batch_size=BATCH, num_workers=WORKERS)
+    built = list[Images]()
+
+    def build() -> None:
+        with (store := next(stores)).building(ADDRESS, IDENTITY) as builder:
+            write_images(part, partial(evaluation_pixels, size=InputSize(SIZE)), builder.folder)
+        artifact = store.artifact(ADDRESS, IDENTITY)
+        assert artifact is not None
+        built.append(read_images(artifact.path))
+
+    ways: dict[str, Callable[[], object]] = {
+        "dataloader": lambda: list(map(len, loader)),
+        "build": build,
+        "read": lambda: list(map(len, batches(built[-1]))),
+    }
+    torch.set_num_threads(1)
+    compare(f"reading {count:,} JPEGs", count, rounds, ways)
+    assert torch.equal(next(batches(built[-1])), next(iter(loader))[0]), "the two ways differ"
+
+
+def compare_labelling(folder: Path, count: int, width: int, rounds: int) -> None:
+    torch.save(open_clip.create_model("ViT-B-32", pretrained=None).state_dict(), folder / "weights.pt")
+    backbone = bolt.load_backbone("ViT-B-32", folder / "weights.pt", quick_gelu=False)
+    paths, names = [str(path) for path in photographs(folder, count, width)], [f"class {n}" for n in range(4)]
+    model = bolt.adapt(backbone, paths[:8], [0, 1, 2, 3] * 2, names, method="zero_shot")
+    pixels = torch.randint(256, (count, 3, SIZE, SIZE), dtype=torch.uint8)
+    torch.set_num_threads(2)
+    ways = {
+        "tower": lambda: list(map(model.logits, pixels.split(LABELLED_AT_ONCE))),
+        "predict": lambda: list(label_images(model, paths)),
+    }
+    for work in ways.values():
+        work()  # the first time is not counted, because it allocates memory
+    compare(f"labelling {count} photographs", count, rounds, ways)
+
+
+def main() -> None:
+    arguments = command(__doc__, images=1000, rounds=3, width=1600).parse_args()
+    with tempfile.TemporaryDirectory(prefix="bolt-images-") as name:
+        compare_reading(Path(name), arguments.images, arguments.rounds)
+        compare_labelling(Path(name), arguments.images // 4, arguments.width, arguments.rounds)
 
 
 if __name__ == "__main__":

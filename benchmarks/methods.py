@@ -3,68 +3,188 @@
     python benchmarks/methods.py                       # both shapes, few blocks on a CPU, all on a GPU
     python benchmarks/methods.py --shape B/32 --rounds 9
 
-A method, its rivals and the limit are measured together. Each has its own process, so that its memory can be measured.
-The processes take turns, step by step.
+A method, its rival and the limit take the steps of a cell in turns, on a task with random weights and images. Each has
+a process of its own, so that its memory can be measured.
 
-    limit            the frozen network's forward and input gradient: no method that trains inside the tower can do less
+    limit            the frozen network's forward pass, and the gradient down to the first block's first matrix, whose
+                     bias is trained: no method that trains all blocks can do less
     bolt             coefficients on 16 sources' bases; `bolt, dense` rebuilds W0 + (U * s) V^T under autograd
     atlas            16 task vectors; `atlas, plain` composes the weights under autograd, as the official code does
     lora             rank 16 on q, k, v, attention output and MLP; `lora, peft` is peft on open_clip's own tower
-    bitfit, svf, lora_xs, vera, dora, layer_norm, full_finetune: the other methods that train inside the tower
-    clipfit, maple, promptsrc: with the text tower, which takes a prompt of each of 100 classes in every step
-    kgcoop           the text tower alone; the features of the images are given
+    two_stage        its first stage, which trains the layer norms
+    kgcoop           the text tower alone, with the features of images; it takes a prompt of each of 100 classes in
+                     every step, as clipfit, maple and promptsrc do
+    bitfit, svf, lora_xs, vera, dora, full_finetune
 
-Other methods take the same step as one of these. tent and the first stage of 2SFS take the step of layer_norm,
-adamerging that of atlas with one composed tower, and meta_init that of full_finetune. coop takes the step of kgcoop,
-and tpt takes it for each image. prolip trains on stored features.
+Other methods take the same step as one of these: adamerging that of atlas with one composed tower, meta_init that of
+full_finetune, coop and, for each image, tpt that of kgcoop. layer_norm and tent take that of two_stage, with further
+forward passes.
 
-Memory is the highest resident (on a GPU: allocated) memory over all steps, minus the memory before the first step. At
-that moment the frozen tower and, for atlas, the task vectors are loaded.
+Memory is the highest resident (on a GPU: allocated) one over all steps but the first, beyond the loaded towers and, for
+atlas, the task vectors.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import multiprocessing
-import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple, cast
 
 import torch
+from torch import Tensor
 
-from benchmarks.candidates import CANDIDATES, SHAPES, SOURCES, random_batch, random_tower, training_step
-from benchmarks.common import command, median_ratio, seconds
+from benchmarks.common import command, median_ratio, print_head, print_row
+from benchmarks.steps import SOURCES, Script, during, random_backbone, random_task, settings_of, synchronise
+from bolt.methods import METHODS
+from bolt.methods.bolt import pooled_start
+from bolt.methods.common.composition import stack_task_vectors, tensors_by_open_clip_name
+from bolt.spectral.spectral_linear import SpectralLinear
+from bolt.task.task import Task
+from bolt.training.adaptation import Trainable, train, trainable_tower
+from bolt.training.loop import TrainingRecipe
 
 BATCHES = {"B/32": (32, 4), "L/14": (16, 2)}
-"""For each shape, the images of a step and the blocks on a CPU."""
+"""For each model, the images of a step and the blocks on a CPU."""
+FIRST_BIAS = "transformer.resblocks.0.attn.in_proj_bias"
 
 
-def _live(pipe: Connection, name: str, shape_name: str, blocks: int, arguments: argparse.Namespace) -> None:
+def limit(task: Task, batch: int) -> Callable[[], object]:
+    tower = task.backbone.tower.copy([FIRST_BIAS])
+    return lambda: train(task, trainable_tower(tower), TrainingRecipe(batch_size=batch))
+
+
+def rebuilt(task: Task, weights: Callable[[], dict[str, Tensor]], trained: Iterable[Tensor]) -> Trainable:
+    """Return the tower with weights that are made for every forward pass, in the graph of autograd."""
+    tower = task.backbone.tower
+
+    def encode(images: Tensor) -> Tensor:
+        return cast(Tensor, torch.func.functional_call(tower, weights(), (images,)))
+
+    return Trainable(encode, [*trained], lambda: tower)
+
+
+def bolt_dense(task: Task, batch: int) -> Callable[[], object]:
+    def training() -> None:
+        settings = settings_of("bolt", batch)
+        start = pooled_start(task, settings)
+        paths = start.tower.matrix_paths().values()
+        spectral = {f"{path}.weight": cast(SpectralLinear, start.tower.get_submodule(path)) for path in paths}
+
+        def weights() -> dict[str, Tensor]:
+            return {name: of.weight + of.u * of.coefficients @ of.v.mT for name, of in spectral.items()}
+
+        train(task, rebuilt(task, weights, start.coefficients.values()), settings)
+
+    return training
+
+
+def task_vectors(task: Task) -> Mapping[str, Tensor]:
+    """Return the task vectors as ``atlas`` stacks and caches them."""
+    sources, tower = task.sources, task.backbone.tower
+    assert sources is not None
+    names = tower.tensor_paths()
+    return sources.cached(("task vectors", "float32"), lambda: stack_task_vectors(tower, sources, names, torch.float32))
+
+
+def compose_by_autograd(
+    base: Mapping[str, Tensor], stacks: Mapping[str, Tensor], coefficients_NP: Tensor
+) -> dict[str, Tensor]:
+    """Return the weights of a ``Composition``, composed by a sum that autograd differentiates.
+
+    The sums are in the base's type. Stacks of another type are converted, and autograd keeps the converted copies for
+    its backward pass.
+    """
+    composed = {}
+    for position, (name, stack) in enumerate(stacks.items()):
+        rows = zip(coefficients_NP[:, position], stack, strict=True)
+        terms = [coefficient * vector.to(base[name].dtype).view(base[name].shape) for coefficient, vector in rows]
+        composed[name] = base[name] + sum(terms)
+    return composed
+
+
+def atlas_plain(task: Task, batch: int) -> Callable[[], object]:
+    path, loaded = task.backbone.tower.tensor_paths(), task_vectors(task)
+    stacks = {path[name]: stack for name, stack in loaded.items()}
+    base = {path[name]: tensor for name, tensor in tensors_by_open_clip_name(task.backbone.tower, loaded).items()}
+
+    def training() -> None:
+        lambdas_NP = torch.zeros(SOURCES, len(stacks), device=task.backbone.device, requires_grad=True)
+        weights = partial(compose_by_autograd, base, stacks, lambdas_NP)
+        train(task, rebuilt(task, weights, [lambdas_NP]), settings_of("atlas", batch))
+
+    return training
+
+
+def lora_peft(task: Task, batch: int) -> Callable[[], object]:
+    """Attach peft to open_clip's own vision transformer, whose fused attention is one target."""
+    from open_clip.transformer import QuickGELU, VisionTransformer
+    from peft import LoraConfig, get_peft_model
+
+    tower, shape = task.backbone.tower, task.backbone.tower.shape
+    visual = VisionTransformer(
+        shape.image_size, shape.patch_size, shape.width, shape.layers, shape.heads, shape.mlp_width / shape.width,
+        output_dim=shape.embed_dim, act_layer=QuickGELU,
+    ).to(task.backbone.device)  # fmt: skip
+    visual.load_state_dict(tower.state_dict_open_clip())
+
+    def training() -> None:
+        adapted = get_peft_model(visual, LoraConfig(r=16, lora_alpha=16, target_modules=["attn", "c_fc", "c_proj"]))
+        adapters = [tensor for tensor in adapted.parameters() if tensor.requires_grad]
+        train(task, Trainable(adapted, adapters, lambda: tower), settings_of("lora", batch))
+
+    return training
+
+
+RIVALS: dict[str, Callable[[Task, int], Callable[[], object]]] = {
+    "limit": limit, "bolt, dense": bolt_dense, "atlas, plain": atlas_plain, "lora, peft": lora_peft,
+}  # fmt: skip
+"""What is no method; a name with a comma is a rival of the method before the comma."""
+MEASURED = (
+    *("bolt", "atlas", "lora", "dora", "bitfit", "svf", "lora_xs", "vera", "two_stage", "kgcoop", "clipfit", "maple"),
+    *("promptsrc", "full_finetune"),
+)
+
+
+def load(name: str, task: Task, batch: int) -> Callable[[], object]:
+    """Load what a candidate reads, and return its training."""
+    if name in RIVALS:
+        return RIVALS[name](task, batch)
+    if name == "atlas":
+        task_vectors(task)
+    settings = settings_of(name, batch)
+    if METHODS[name].trains_text(settings):
+        task.backbone.text_tower  # noqa: B018  # loads it
+    return lambda: METHODS[name].adapt(task, settings)
+
+
+def _live(pipe: Connection, name: str, model: str, blocks: int | None, arguments: argparse.Namespace) -> None:
     """Run a candidate's process: send how much it trains, then the seconds of each step asked for, then its memory."""
     torch.set_num_threads(arguments.threads)
-    device, shape = arguments.device, SHAPES[shape_name]
-    images, labels = random_batch(shape, BATCHES[shape_name][0], device)
-    ready = CANDIDATES[name](random_tower(replace(shape, layers=blocks), device))
-    before = _status("VmRSS") if device == "cpu" else torch.cuda.memory_allocated() / 2**20
-    if device == "cpu":
-        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
-    else:
-        torch.cuda.reset_peak_memory_stats()
-    begun = ready.begin()
-    step = training_step(begun, shape, ready.update)
-    pipe.send(sum(tensor.numel() for tensor in begun.trained) if ready.update else 0)
+    cuda, batch = arguments.device != "cpu", BATCHES[model][0]
+    training = load(name, random_task(random_backbone(model, arguments.device, blocks), batch), batch)
+    before = torch.cuda.memory_allocated() / 2**20 if cuda else _status("VmRSS")
 
-    def whole_step() -> None:
-        step(images, labels)
-        if device != "cpu":
-            torch.cuda.synchronize()
+    def script() -> Script[None]:
+        trained = yield  # the first step warms up
+        if cuda:
+            torch.cuda.reset_peak_memory_stats()
+        else:
+            Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
+        pipe.send(sum(map(Tensor.numel, trained)))
+        while pipe.recv():
+            begun = time.perf_counter()
+            yield
+            synchronise(arguments.device)
+            pipe.send(time.perf_counter() - begun)
+        pipe.send((torch.cuda.max_memory_allocated() / 2**20 if cuda else _status("VmHWM")) - before)
 
-    while pipe.recv():
-        pipe.send(seconds(whole_step))
-    pipe.send((_status("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20) - before)
+    during(training, script())
 
 
 def _status(field: str) -> float:
@@ -72,91 +192,61 @@ def _status(field: str) -> float:
     return int(line.split()[1]) / 1024
 
 
-@dataclass(frozen=True)
-class Steps:
-    """The measured steps of one candidate, and of the limit in the same rounds.
-
-    Attributes:
-        seconds: of every round.
-        limit_seconds: the limit's seconds of every round; empty if the limit is not measured.
-        memory: highest memory in MiB, beyond what was there before the first step.
-        trained: the number of trained parameters.
-    """
+class Steps(NamedTuple):
+    """The seconds of a candidate's steps, its highest memory in MiB, and the number of trained parameters."""
 
     seconds: list[float]
-    limit_seconds: list[float]
     memory: float
     trained: int
 
 
-def in_turns(names: Sequence[str], shape_name: str, blocks: int, arguments: argparse.Namespace) -> dict[str, Steps]:
+def in_turns(names: Sequence[str], model: str, blocks: int | None, arguments: argparse.Namespace) -> dict[str, Steps]:
     """Run the candidates' steps in turn, each candidate in a process of its own."""
     context = multiprocessing.get_context("spawn")
-    pipes, processes, counts = {}, [], {}
+    pipes, trained = dict[str, Connection](), {}
     for name in names:
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_live, args=(theirs, name, shape_name, blocks, arguments), daemon=True)
-        process.start()
+        pipes[name], theirs = context.Pipe()
+        context.Process(target=_live, args=(theirs, name, model, blocks, arguments), daemon=True).start()
         theirs.close()  # so that reading from a process that has died raises EOFError
-        pipes[name] = ours
-        processes.append(process)
-        counts[name] = ours.recv()  # waits, because several that load at once may take too much memory
+        trained[name] = pipes[name].recv()  # waits, because several that load at once may take too much memory
     times: dict[str, list[float]] = {name: [] for name in names}
-    for _ in range(arguments.rounds + 1):
+    for _ in range(arguments.rounds):
         for name, pipe in pipes.items():
             pipe.send(True)
             times[name].append(pipe.recv())
-    memory = {}
-    for name, pipe in pipes.items():
+    for pipe in pipes.values():
         pipe.send(False)
-        memory[name] = pipe.recv()
-        del times[name][0]  # the first one warms up
-    for process in processes:
-        process.join()
-    return {name: Steps(times[name], times.get("limit", []), memory[name], counts[name]) for name in names}
+    return {name: Steps(times[name], pipe.recv(), trained[name]) for name, pipe in pipes.items()}
 
 
-def measure(shape_name: str, arguments: argparse.Namespace) -> None:
-    """Measure one shape: a method, its rivals and the limit at a time.
-
-    All candidates at once took more than 20 GiB at B/32.
-    """
-    shape, (batch, few) = SHAPES[shape_name], BATCHES[shape_name]
-    blocks = arguments.blocks or (few if arguments.device == "cpu" else shape.layers)
-    names = [name for name in CANDIDATES if name in (arguments.only or CANDIDATES)]
-    limit = [name for name in names if name == "limit"]
-    found: dict[str, Steps] = {}
-    for _, group in itertools.groupby(names[len(limit) :] or limit, key=lambda name: name.partition(",")[0]):
-        found = in_turns(list(dict.fromkeys([*limit, *group])), shape_name, blocks, arguments) | found
-
-    tokens = batch * ((shape.image_size // shape.patch_size) ** 2 + 1)
-    print(
-        f"\nViT-{shape_name}, {blocks} of {shape.layers} blocks, {tokens} tokens, {SOURCES} sources, "
-        f"{arguments.device}, {arguments.threads} threads, {arguments.rounds} rounds, medians"
-    )
-    print(f"{'':15}{'ms a step':>10}{'x limit':>9}{'peak MiB':>10}{'trained':>15}")
-    for name in names:
-        steps = found[name]
-        slower = f"{median_ratio(steps.seconds, steps.limit_seconds):9.2f}" if limit else f"{'':9}"
-        milliseconds = 1e3 * statistics.median(steps.seconds)
-        print(f"{name:15}{milliseconds:10.1f}{slower}{steps.memory:10.0f}{steps.trained:15,}")
-    for rival in names:
-        name, comma, _ = rival.partition(",")
-        if comma and name in names:
-            own, other = found[name], found[rival]
-            time, memory = median_ratio(own.seconds, other.seconds), own.memory / other.memory
-            print(f"{name} takes {time:.2f} of the time and {memory:.2f} of the memory of {rival!r}")
+def measure(model: str, arguments: argparse.Namespace) -> None:
+    """Measure a method, its rival and the limit at a time: all at once took more than 20 GiB at B/32."""
+    batch, few = BATCHES[model]
+    blocks = arguments.blocks or (few if arguments.device == "cpu" else None)
+    print(f"\n{blocks or 'all'} blocks, batches of {batch}, {SOURCES} sources, {arguments}; medians")
+    print_head(f"ViT-{model}", ["ms a step", "x limit", "peak MiB", "trained"])
+    for number, method in enumerate(arguments.only or MEASURED):
+        rivals = [name for name in RIVALS if name.startswith(f"{method},")]
+        found = in_turns(["limit", method, *rivals], model, blocks, arguments)
+        for name, steps in [*found.items()][number > 0 :]:  # the limit once
+            ratio = median_ratio(steps.seconds, found["limit"].seconds)
+            milliseconds = f"{1e3 * median(steps.seconds):.1f}"
+            print_row(name, [milliseconds, f"{ratio:.2f}", f"{steps.memory:.0f}", f"{steps.trained:,}"])
+        for rival in rivals:
+            own, other = found[method], found[rival]
+            ratio, memory = median_ratio(own.seconds, other.seconds), own.memory / other.memory
+            print_row(f"times {rival!r}", ["", f"{ratio:.2f}", f"{memory:.2f}", ""])
 
 
 def main() -> None:
     parser = command(__doc__, rounds=5, threads=torch.get_num_threads())
     parser.add_argument("--shape", choices=list(BATCHES), action="append", help="default: both")
     parser.add_argument("--blocks", type=int, help="transformer blocks (default: few on a CPU, all on a GPU)")
-    parser.add_argument("--only", choices=list(CANDIDATES), nargs="+", help="candidates; default: all")
+    parser.add_argument("--only", choices=MEASURED, nargs="+", help="methods, with their rivals; default: all")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
-    for shape in arguments.shape or BATCHES:
-        measure(shape, arguments)
+    for model in arguments.shape or BATCHES:
+        measure(model, arguments)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import candidates, gpu, scale
-from bolt.clip.tower_shape import TowerShape
+from benchmarks import gpu, methods, scale
+from benchmarks.steps import Script, during, random_backbone, random_task
 from tests.conftest import GiveDatabase
 from tests.helpers.warm_process import run_script
 
@@ -16,14 +16,13 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.mark.e2e
-def test_all_five_measurements_run_and_say_what_they_found(tmp_path: Path) -> None:
-    options = ["--device", "cpu", "--scale", "tiny", "--output", str(tmp_path / "found.json")]
-    done = run_script(FOLDER / "gpu.py", options)
+def test_all_five_measurements_run_and_say_what_they_found() -> None:
+    done = run_script(FOLDER / "gpu.py", ["--device", "cpu"])
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "found.json").read_text())
-    names = ("rates", "steps", "bits", "views", "packing")
-    assert all(found[name] and name in done.stdout for name in names)
-    assert not any("error" in row for name in names for row in found[name])
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    found = {name: [row for row in rows if row["measured"] == name] for name in gpu.MEASUREMENTS}
+    assert all(found.values())
+    assert not any("error" in row for row in rows)
     assert {row["method"] for row in found["steps"]} == {"bolt", "lora", "full_finetune", "atlas"}
     assert {row["precision"] for row in found["steps"]} == {"float32", "bfloat16"}
     assert all(row["wall_ms"] > 0 for row in found["steps"])
@@ -33,30 +32,26 @@ def test_all_five_measurements_run_and_say_what_they_found(tmp_path: Path) -> No
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize(("script", "options"), [("images", ["--rounds", "1"]), ("labels", ["--width", "100"])])
-def test_a_benchmark_of_images_runs(script: str, options: list[str]) -> None:
-    """The one of stored images once called a function with a number in place of an ``InputSize``."""
-    done = run_script(FOLDER / f"{script}.py", ["--images", "40", *options])
+def test_the_benchmark_of_images_runs() -> None:
+    """It once called a function with a number in place of an ``InputSize``."""
+    done = run_script(FOLDER / "images.py", ["--images", "32", "--rounds", "1", "--width", "100"])
     assert done.returncode == 0, done.stderr
-    assert "images" in done.stdout
+    assert all(f"| {way} |" in done.stdout for way in ("dataloader", "build", "read", "tower", "predict"))
 
 
-SHAPE = TowerShape(32, 16, 256, 1, 4, 1024, 512, "quick_gelu")
-"""As small as sixteen bases of twelve directions each allow."""
-
-
-def test_every_candidate_takes_a_step() -> None:
+def test_every_candidate_takes_steps_and_trains_what_the_method_trains() -> None:
     """SVF, LoRA-XS and VeRA once called a function with an argument that it no longer had."""
-    images, labels = candidates.random_batch(SHAPE, 32, "cpu")
-    trained = {}
-    for name, candidate in candidates.CANDIDATES.items():
-        ready = candidate(candidates.random_tower(SHAPE, "cpu"))
-        begun = ready.begin()
-        before = [tensor.detach().clone() for tensor in begun.trained]
-        candidates.training_step(begun, SHAPE, ready.update)(images, labels)
-        changed = any(not torch.equal(a, b) for a, b in zip(before, begun.trained, strict=True))
-        assert changed == ready.update, name
-        trained[name] = sum(tensor.numel() for tensor in begun.trained)
+
+    def one_more_step() -> Script[int]:
+        tensors = yield
+        before = [tensor.detach().clone() for tensor in tensors]
+        yield
+        assert any(not torch.equal(old, new) for old, new in zip(before, tensors, strict=True)), name
+        return sum(tensor.numel() for tensor in tensors)
+
+    task, trained = random_task(random_backbone("S/32", "cpu", blocks=1), 32), {}
+    for name in (*methods.RIVALS, *methods.MEASURED):
+        trained[name] = during(methods.load(name, task, 32), one_more_step())
     assert trained["bolt"] == trained["bolt, dense"]
     assert trained["promptsrc"] < trained["maple"]
     assert trained["atlas"] < trained["bolt"] < trained["lora"] < trained["full_finetune"]
@@ -68,7 +63,7 @@ def test_a_measurement_that_fails_says_why_after_its_rows(monkeypatch: pytest.Mo
         raise RuntimeError("no such kernel")
 
     monkeypatch.setitem(gpu.MEASUREMENTS, "views", fails)
-    rows = list(gpu.rows_of("views", gpu.SCALES["tiny"], "cpu"))
+    rows = list(gpu.rows_of("views", gpu.SCALES["cpu"], "cpu"))
     assert rows == [{"tower": "tiny"}, {"error": "RuntimeError: no such kernel"}]
 
 
@@ -81,4 +76,4 @@ def test_a_small_sweep_is_resumed_from_its_half_and_counted(tmp_path: Path, give
     done = run_script(FOLDER / "scale.py", ["--folder", str(tmp_path), "--sizes", str(CELLS)])
     found = json.loads(done.stdout.splitlines()[-1])
     assert found.keys() == set(scale.COLUMNS), done.stderr
-    assert min(found[name] for name in found.keys() - {"held"}) > 0
+    assert min(found.values()) > 0

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.candidates import compose_by_autograd
+from benchmarks.methods import compose_by_autograd
 from bolt.clip.backbone import Backbone
 from bolt.clip.tower import ImageTower
 from bolt.methods.common import composition
