@@ -3,12 +3,12 @@
     python benchmarks/promise.py                # 15 minutes on two cores
     python benchmarks/promise.py --targets 4
 
-In each of 16 tasks, ``adapt`` learns from a few pictures per class. The accuracy on all other pictures of the task is
-the truth, known to about 1.5 points. The promise holds if its 95 % interval contains the truth. With "copies", two of
-five pictures occur up to four times: with the same pixels, or compressed, scaled, brightened and cropped.
+In each of 16 tasks, ``adapt`` learns from a few pictures per class. The truth is the accuracy on all other pictures of
+the task. The promise holds if its 95 % interval contains the truth; "bias" is the expected accuracy minus the truth.
+With "copies", two of five pictures occur up to four times: the same, or compressed, scaled, brightened and cropped.
 
-With "wrong labels", every twentieth label is another class. If there are n wrong labels, recall is the share of them
-that is among the first n suspects.
+With "wrong labels", every twentieth label is another class. If there are n wrong labels, "recall" is the share of them
+that is among the first n suspects. "precision" is the share of all suspects that have a wrong label.
 
 "labels at 80 %" and "at 95 %" say what ``predict --accuracy`` does with the other pictures. The command's promise holds
 if the accuracy of the labelled pictures lies in the interval that it prints. ``--images`` is the least number of
@@ -17,12 +17,12 @@ pictures to learn from, and ``--draw 2`` draws other pictures.
 
 import io
 import tempfile
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from PIL import Image, ImageEnhance
 from rich.console import Console
 
@@ -45,32 +45,6 @@ LEAST_PER_CLASS, WRONG = 6, 0.05
 ACCURACIES = (80, 95)
 
 
-class Promise(NamedTuple):
-    """A promised interval of an accuracy, the true accuracy, and the share of the images that are labelled, in %."""
-
-    low: float
-    high: float
-    true: float
-    share: float = 100.0
-
-    @property
-    def holds(self) -> bool:
-        return self.low <= self.true <= self.high
-
-
-class Run(NamedTuple):
-    """The expected accuracy, the promises by name, the images with a wrong label, and the suspects in order."""
-
-    expected: float
-    promises: dict[str, Promise]
-    wrong: set[str]
-    suspects: list[str]
-
-    def hits(self, most: int | None = None) -> int:
-        """Return how many of the first ``most`` suspects have a wrong label. By default, ``most`` is ``len(wrong)``."""
-        return len(self.wrong & set(self.suspects[: most or len(self.wrong)]))
-
-
 def changed(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     """Return a near copy: compressed, and scaled, brightened or cropped."""
     side = image.width
@@ -83,8 +57,8 @@ def changed(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     return Image.open(stream)
 
 
-def run(task: str, kind: str, draw: int, least: int, place: Path) -> Run:
-    """Adapt to some pictures of a task, and predict the others."""
+def run(task: str, kind: str, draw: int, least: int, place: Path) -> pd.DataFrame:
+    """Adapt to some pictures of a task, and predict the others; return a row for each promise, in per cent."""
     rng, names = numpy_generator("promise", task, kind, draw), TASKS[task].class_names
     parts = [draw_split(task, "train"), draw_split(task, "test")]
     pictures, labels = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
@@ -115,52 +89,38 @@ def run(task: str, kind: str, draw: int, least: int, place: Path) -> Run:
     found = saved.predict([Image.fromarray(pictures[number]) for number in rest])
     right = np.array([each.label == names[label] for each, label in zip(found, labels[rest], strict=True)])
     scores = np.array([each.score for each in found])
-    promises = {"all": Promise(choice.low or 0.0, choice.high or 0.0, 100 * float(right.mean()))}
+    true = 100 * float(right.mean())
+    row: dict[str, object] = {"promise": "accuracy", "labelled": 100.0, "low": choice.low, "high": choice.high}
+    rows = [row | {"true": true, "bias": choice.expected - true}]
+    if wrong:
+        suspects = [suspect.origin for suspect in done.suspects]
+        hits, of_all = (len(wrong & set(found)) for found in (suspects[: len(wrong)], suspects))
+        rows[0] |= {"recall": 100 * hits / len(wrong), "precision": 100 * of_all / max(1, len(suspects))}
     for accuracy in ACCURACIES:
         with suppress(NoThreshold):
             threshold = choose_threshold(saved.about.notes, accuracy)
-            sure = scores >= threshold.score
-            if sure.any():
-                interval = threshold.interval(int(sure.sum()))
-                true, share = 100 * float(right[sure].mean()), 100 * float(sure.mean())
-                promises[f"labels at {accuracy} %"] = Promise(*interval, true, share)
-    return Run(choice.expected, promises, wrong, [suspect.origin for suspect in done.suspects])
+            if (sure := scores >= threshold.score).any():
+                low, high = threshold.interval(int(sure.sum()))
+                row = {"promise": f"labels at {accuracy} %", "labelled": 100 * sure.mean(), "low": low, "high": high}
+                rows.append(row | {"true": 100 * float(right[sure].mean())})
+    return pd.DataFrame(rows).assign(kind=kind, task=task)
 
 
 def main() -> None:
-    """Print a line for each run, and a sum for each kind."""
+    """Print a line for each promise, and the sums of each kind."""
     parser = command(__doc__, targets=16, draw=1, images=100)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     arguments = parser.parse_args()
-    for kind in arguments.kinds:
-        runs = []
-        for task in list(TASKS)[: arguments.targets]:
-            with tempfile.TemporaryDirectory() as place:
-                runs.append(run(task, kind, arguments.draw, arguments.images, Path(place)))
-            print(f"{kind:<13} {task:<20} {_line(runs[-1])}", flush=True)
-        for line in _sums(runs):
-            print(f"{kind}: {line}")
-
-
-def _line(of: Run) -> str:
-    parts = [f"expects {of.expected:5.1f}"]
-    for name, found in of.promises.items():
-        parts.append(f"{name}: {found.share:.0f} %, {found.low:.1f} to {found.high:.1f}, true {found.true:.1f}")
-    if of.wrong:
-        parts.append(f"{of.hits()} wrong labels in the first {len(of.wrong)} of {len(of.suspects)} suspects")
-    return "; ".join(parts)
-
-
-def _sums(runs: Sequence[Run]) -> Iterator[str]:
-    yield f"bias {np.mean([of.expected - of.promises['all'].true for of in runs]):+.1f} points"
-    for name in dict.fromkeys(name for of in runs for name in of.promises):
-        found = [of.promises[name] for of in runs if name in of.promises]
-        within, (share, true) = sum(each.holds for each in found), np.mean([(o.share, o.true) for o in found], axis=0)
-        yield f"{name}: {within} of {len(found)} hold, {share:.0f} % labelled, {true:.1f} % right"
-    if planted := [of for of in runs if of.wrong]:
-        recall = np.mean([of.hits() / len(of.wrong) for of in planted])
-        precision = np.mean([of.hits(10**6) / max(1, len(of.suspects)) for of in planted])
-        yield f"recall {recall:.2f}, precision of all listed {precision:.2f}"
+    runs = []
+    for kind, task in product(arguments.kinds, list(TASKS)[: arguments.targets]):
+        with tempfile.TemporaryDirectory() as place:
+            runs.append(run(task, kind, arguments.draw, arguments.images, Path(place)))
+        print(runs[-1].to_string(index=False, float_format="%.1f"), flush=True)
+    rows = pd.concat(runs)
+    rows["holds"] = rows.true.between(rows.low, rows.high)
+    groups = rows.groupby(["kind", "promise"], sort=False)
+    means = groups[["labelled", "true", *rows.columns.intersection(["bias", "recall", "precision"])]].mean()
+    print(groups.holds.agg(["sum", "size"]).join(means).to_string(float_format="%.1f"))
 
 
 if __name__ == "__main__":
