@@ -1,23 +1,21 @@
-"""Whole sessions of 1,000, 10,000 and 50,000 cells (a lab's yearly sweep) of a method that does nothing.
+"""Whole sessions of 1,000, 10,000 and 50,000 cells (a lab's yearly sweep), of which none computes anything.
 
     python benchmarks/scale.py                                      # 40 minutes on two cores, 30 of them 50,000
     python benchmarks/scale.py --sizes 1000
 
-A real grid file is expanded over the catalog's image datasets and planned against a real store, and every cell writes
-one real result. Each size has a process of its own:
+So many cells of the few-shot grid, with more seeds for more cells, are planned against a real store, and each writes a
+real result. Each size has a process of its own:
 
     plan      expand and plan the grid with an empty store
-    fanout    run half of the cells, with Tune and the store only, and stop; `held` is how many trials Tune then held
+    fanout    run half of the cells, with Tune and the store only, and stop
     resume    plan the open cells, reading half of the results, and run them as a session does: with the terminal view,
               the status file, and every cell tracked in MLflow (SQLite) in the background
 
-For comparison the same process measures other ways with at most 1,000 cells: `grid_ms`, a bare tune.grid_search, whose
-time is quadratic in the number of cells; `pool_ms`, a ray.util.ActorPool without trials, retries or resume, about the
-least for Ray; `plain_ms`, a run logged with MLflow's plain client. `start_s` is the time until the first cell of the
-resume has ended; `ms` are of each further cell.
+Rivals with at most 1,000 cells: `grid_ms`, a bare tune.grid_search, whose time is quadratic in the number of cells;
+`pool_ms`, a ray.util.ActorPool without trials, retries or resume, about the least for Ray; `plain_ms`, a run logged
+with MLflow's plain client. `start_s`: until the first cell of the resume has ended; `ms`: of each further cell.
 """
 
-import gc
 import json
 import os
 import subprocess
@@ -26,71 +24,27 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
 
-from benchmarks.common import command, seconds
-from benchmarks.fanout import WORKERS, grid, on_tune, pool
-from bolt.methods.base import register
-from orchestrator.catalog import Catalog, load_catalog
+from benchmarks.common import command, print_head, print_row, seconds
+from benchmarks.fanout import WORKERS, grid, on_tune, per_cell, pool
+from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent
 from orchestrator.core.settings import RunSettings
-from orchestrator.grid import Grid, load_grid
+from orchestrator.grid import Grid
 from orchestrator.planning.plan import make_plan
+from orchestrator.sharing.grid_listing import expand_grid
 from orchestrator.store import Store
 from orchestrator.tracking.grid_runs import GridRuns
 
 COMPARED, PLAIN_RUNS = 1000, 20
 """How many cells Ray's bare ways run at most, and how many runs MLflow's plain client logs."""
-DOMAINS = ("general", "remote_sensing")
-VARIANTS, LEAST_SEEDS = 8, 3
-"""Variants of the method, and seeds, as in the few-shot grid. Larger grids have more seeds."""
-
-Measured = dict[str, float]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The settings of the method that does nothing."""
-
-    top_k: int = 12
-    epochs: int = 20
-    learning_rate: float = 1e-3
-
-
-def load(size: int, folder: Path) -> tuple[Grid, Catalog]:
-    """Load a grid of exactly ``size`` cells of the method that does nothing."""
-
-    def adapt(task: Any, settings: Settings) -> Any:
-        raise AssertionError("the runner of this benchmark makes no task")
-
-    needs = {"uses_sources": True, "uses_mean_task_vector": True, "changes_tower": True}
-    register("nothing", "Nothing", "", Settings, adapt, **needs)
-    catalog = load_catalog()
-    targets = sum(entry.has_training_images and entry.domain in DOMAINS for entry in catalog.datasets.values())
-    seeds = max(LEAST_SEEDS, -(-size // (3 * targets * 5 * VARIANTS)))
-    block = {
-        "track": "fewshot",
-        "backbones": ["vit-b-32", "vit-b-16", "vit-l-14"],
-        "domains": DOMAINS,
-        "sources": "leave_one_out",
-        "shots": [1, 2, 3, 4, 5],
-        "seeds": list(range(1, seeds + 1)),
-        "methods": [{"nothing": {"top_k": 12 + index}} for index in range(VARIANTS)],
-    }
-    grid = {"title": "Nothing", "description": "Cells that do nothing.", "protocol": "strict", "blocks": [block]}
-    path = folder / "nothing.yaml"
-    path.write_text(json.dumps(grid))  # JSON is YAML
-    return load_grid(path, catalog, limit=size), catalog
-
-
-def fan_out(cells: Sequence[Cell], store: Store, folder: Path) -> Measured:
+def fan_out(cells: Sequence[Cell], store: Store, folder: Path) -> dict[str, float]:
     """Run half of the cells with ``run_cells``, then some of them in two bare ways, with stores of their own."""
-    from ray.tune.experiment import Trial
-
     from orchestrator.execution.cluster import connect
 
     half, finished = len(cells) // 2, count(1)
@@ -99,15 +53,16 @@ def fan_out(cells: Sequence[Cell], store: Store, folder: Path) -> Measured:
         if event.kind == "finished" and next(finished) == half:
             raise KeyboardInterrupt
 
+    some = cells[: min(half, COMPARED)]
     with connect(None, cpus=WORKERS):
-        run = on_tune(cells, RunSettings(store.url), on_event=stop)
-        held = sum(type(thing) is Trial for thing in gc.get_objects())
-        some = cells[: min(half, COMPARED)]
-        bare = {"grid_ms": grid(some, folder / "grid").per_cell, "pool_ms": pool(some, folder / "pool").per_cell}
-    return {"fanout_ms": run.per_cell, "held": held, **bare}
+        return {
+            "fanout_ms": per_cell(on_tune(cells, RunSettings(store.url), on_event=stop)),
+            "grid_ms": per_cell(grid(some, folder / "grid")),
+            "pool_ms": per_cell(pool(some, folder / "pool")),
+        }
 
 
-def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
+def resume(grid: Grid, catalog: Catalog, store: Store) -> dict[str, float]:
     """Run the open cells as a session does: with terminal view, status file and MLflow."""
     from rich.console import Console
 
@@ -116,9 +71,10 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
     from orchestrator.progress.display import ProgressDisplay
     from orchestrator.progress.status_file import StatusFile
 
-    begun = time.perf_counter()
+    begun, settings = time.perf_counter(), RunSettings(store.url)
     plan = make_plan(grid, catalog, store)
     replan = time.perf_counter() - begun
+    counter = ProgressCounter.of_plan(plan, store, settings, local=False)
 
     def on_event(event: CellEvent) -> None:
         counter.on_event(event)
@@ -126,26 +82,21 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
             writer.put(event.cell.id)
 
     with ExitStack() as stack:
-        screen = stack.enter_context(open(os.devnull, "w"))
-        counter = ProgressCounter(
-            plan.todo, plan.build_gflops, plan.costs, finished_before=len(plan.done), slots=WORKERS
-        )
-        console = Console(file=screen, force_terminal=True)
-        progress = ProgressDisplay(counter, StatusFile(store.files, grid.name), console)
+        console = Console(file=stack.enter_context(open(os.devnull, "w")), force_terminal=True)
         stack.enter_context(connect(None, cpus=WORKERS))
-        stack.enter_context(progress)
+        stack.enter_context(ProgressDisplay(counter, StatusFile(store.files, grid.name), console))
         writer = stack.enter_context(GridRuns(grid, catalog, store).track_in_background(Console()))
         started = time.perf_counter()
-        run = on_tune(plan.todo, RunSettings(store.url), on_event=on_event)
+        ended = on_tune(plan.todo, settings, on_event=on_event)
         while writer.pending:  # a session leaves these to `sync`
             time.sleep(0.01)
         if problem := writer.close():
             raise RuntimeError(problem)
-        tracked = 1000 * (time.perf_counter() - started - run.start)  # the last run is in MLflow
-    return {"replan_s": replan, "start_s": run.start, "tracked_ms": tracked / max(1, run.cells - 1)}
+        last_tracked = time.perf_counter()
+    return {"replan_s": replan, "start_s": ended[0] - started, "tracked_ms": per_cell([*ended[:-1], last_tracked])}
 
 
-def plain(folder: Path) -> Measured:
+def plain(folder: Path) -> dict[str, float]:
     """Log runs of as many values as a cell's in another database, with one call of MLflow's client for each value."""
     from orchestrator.tracking.client import open_client
 
@@ -165,11 +116,12 @@ def plain(folder: Path) -> Measured:
     return {"plain_ms": 1000 * seconds(lambda: [log_run() for _ in range(PLAIN_RUNS)]) / PLAIN_RUNS}
 
 
-def session(size: int, folder: Path) -> Measured:
+def session(size: int, folder: Path) -> dict[str, float]:
     """Measure one size in this process."""
     begun = time.perf_counter()
-    grid, catalog = load(size, folder)
+    seeds = list(range(1, size // 13_000 + 2))  # for each seed, the few-shot grid has more cells than that
     store = Store(folder / "store")
+    grid, catalog = expand_grid("fewshot", RunSettings(store.url), [f"seeds={seeds}"], limit=size)
     plan = make_plan(grid, catalog, store)
     found = {"plan_s": time.perf_counter() - begun} | fan_out(plan.todo, store, folder)
     GridRuns(grid, catalog, store).open_tracker()  # makes MLflow's database, once per store; not measured
@@ -180,7 +132,7 @@ def session(size: int, folder: Path) -> Measured:
     return {**found, **plain(folder)}
 
 
-COLUMNS = ("plan_s", "fanout_ms", "held", "grid_ms", "pool_ms", "replan_s", "start_s", "tracked_ms", "plain_ms")
+COLUMNS = ("plan_s", "fanout_ms", "grid_ms", "pool_ms", "replan_s", "start_s", "tracked_ms", "plain_ms")
 
 
 def main() -> None:
@@ -191,15 +143,13 @@ def main() -> None:
     if options.folder:
         print(json.dumps(session(options.sizes[0], options.folder)))
         return
-    print(f"{os.cpu_count()} CPUs, load before: {os.getloadavg()[0]:.1f}")
-    print(f"{'cells':>6}  {'  '.join(COLUMNS)}", flush=True)
+    print_head(f"cells, on {os.cpu_count()} CPUs; load before: {os.getloadavg()[0]:.1f}", COLUMNS)
     for size in options.sizes:
         with tempfile.TemporaryDirectory(prefix="bolt-bench-") as folder:
             arguments = [sys.executable, __file__, "--folder", folder, "--sizes", str(size)]
             done = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, check=True)
         found = json.loads(done.stdout.splitlines()[-1])
-        values = (f"{found[key]:>{len(key)}.1f}" for key in COLUMNS)
-        print(f"{size:>6}  {'  '.join(values)}", flush=True)
+        print_row(size, (f"{found[key]:.1f}" for key in COLUMNS))
 
 
 if __name__ == "__main__":
