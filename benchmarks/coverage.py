@@ -1,22 +1,20 @@
-"""How often the best set contains the truly best method, and how often nothing else, with made-up scores.
+"""How often statements about methods hold, which promise 95 %, with made-up scores whose truth is known.
 
     python benchmarks/coverage.py --draws 4000            # an hour; the numbers in docs/verdict.md
     python benchmarks/coverage.py --rows reports/demo/rows.csv
 
-Over datasets: M methods on N datasets. Two procedures are compared: Student's t-tests in one step at 0.05 / (M - 1),
-and the rule of ``orchestrator.analysis.best_set``. No method truly beats method 0. "covers" says how often method 0 is
-in the best set, "alone" how often it is the whole best set. Scores have a deviation of sqrt(2) points, so the
-difference of two methods has a deviation of 2. With ``--rows``, datasets are drawn from a report's rows, and the means
-of all methods are made equal.
+Over datasets, Student's t-tests in one step at 0.05 / (M - 1) are compared with the rule of
+``orchestrator.analysis.best_set``. No method truly beats method 0. "covers" says how often method 0 is in the best set,
+"alone" how often it is the whole best set. The difference of two methods has a deviation of 2 points. With ``--rows``,
+datasets are drawn from a report's rows, and the means of all methods are made equal.
 
-"Loss": the last method is the cheapest. The numbers say how often the recommended method is more than 1 point worse
-than the best, its mean loss in points, and how often the recommendation's bound on the loss holds.
+"Loss": how often the recommended method is more than 1 point worse than the best, its mean loss in points, and how
+often the recommendation's bound on the loss holds.
+
+"One dataset": how often 95 % intervals of the difference of two methods contain the truth: the interval of
+``orchestrator.analysis.one_dataset``, and the usual one with Satterthwaite's degrees of freedom.
 
 "Metrics": how often the interval of each metric of one test split contains the metric's value on very many images.
-
-On one dataset: two methods that are truly equal, with S seeds and N images. The numbers say how often 95 % intervals of
-the difference contain 0: the interval of ``orchestrator.analysis.one_dataset``, and the usual one with Satterthwaite's
-degrees of freedom.
 
 Shape legend: R draws, M methods, N datasets (or images), S seeds.
 """
@@ -55,17 +53,17 @@ def _skewed(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
     return DEVIATION * (rng.exponential(size=shape) - 1)
 
 
-def _scatters(method: int) -> Scenario:
-    return lambda rng, shape: _normal(rng, shape) * np.where(np.arange(shape[1]) == method % shape[1], 5, 1)[:, None]
-
-
 EQUAL: Mapping[str, Scenario] = {
     "normal": _normal,
     "rounded to whole points, so that many tie": lambda rng, shape: np.round(_normal(rng, shape)),
     "skewed (exponential)": _skewed,
     "heavy tails (t, 3 degrees of freedom)": lambda rng, shape: DEVIATION / math.sqrt(3) * rng.standard_t(3, shape),
-    "one method scatters 5 times more": _scatters(-1),
-    "the best method scatters 5 times more": _scatters(0),
+    "one method scatters 5 times more": lambda rng, shape: (
+        _normal(rng, shape) * np.repeat((1, 5), (shape[1] - 1, 1))[:, None]
+    ),
+    "the best method scatters 5 times more": lambda rng, shape: (
+        _normal(rng, shape) * np.repeat((5, 1), (1, shape[1] - 1))[:, None]
+    ),
     "spreads from 0.2 to 5 times": lambda rng, shape: _normal(rng, shape) * np.geomspace(0.2, 5, shape[1])[:, None],
     "some datasets scatter more than others": lambda rng, shape: (
         _normal(rng, shape) * np.exp(rng.normal(size=(shape[0], 1, shape[2])))
@@ -74,11 +72,8 @@ EQUAL: Mapping[str, Scenario] = {
 """Scenarios in which all methods are equal in truth."""
 
 
-def _ahead(lead: float, leaders: int = 1, fails: float = 0.0) -> Scenario:
-    """Return a scenario in which the first ``leaders`` methods are ``lead`` points ahead.
-
-    On the share ``fails`` of datasets, each other method loses 20 points more.
-    """
+def ahead(lead: float, leaders: int = 1, fails: float = 0.0) -> Scenario:
+    """Return a scenario with leaders. On the share ``fails`` of datasets, each other method loses 20 points more."""
 
     def scores(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
         scores_RMN = _normal(rng, shape)
@@ -90,10 +85,10 @@ def _ahead(lead: float, leaders: int = 1, fails: float = 0.0) -> Scenario:
 
 
 LEADS: Mapping[str, Scenario] = {
-    "two level on top, 3 points ahead": _ahead(3.0, leaders=2),
-    "a lead of 3 points": _ahead(3.0),
-    "a lead of 5 points": _ahead(5.0),
-    "a lead of 3; the others lose 20 points more on 10 % of datasets": _ahead(3.0, fails=0.1),
+    "two level on top, 3 points ahead": ahead(3.0, leaders=2),
+    "a lead of 3 points": ahead(3.0),
+    "a lead of 5 points": ahead(5.0),
+    "a lead of 3; the others lose 20 points more on 10 % of datasets": ahead(3.0, fails=0.1),
 }
 """Scenarios in which method 0 leads."""
 
@@ -161,7 +156,7 @@ def alone(sets_RM: NDArray[np.bool_]) -> float:
     return float((sets_RM[:, 0] & (sets_RM.sum(axis=1) == 1)).mean())
 
 
-def losses(rng: np.random.Generator, draws: int, means: list[float], datasets: int) -> tuple[float, float, float]:
+def losses(rng: np.random.Generator, draws: int, means: list[float], datasets: int) -> Floats:
     """Return how often the recommended method loses over 1 point, its mean loss, and how often the loss bound holds.
 
     ``means`` are the methods' true means; a loss is the distance to the largest. Differences deviate by 4 points. The
@@ -175,39 +170,31 @@ def losses(rng: np.random.Generator, draws: int, means: list[float], datasets: i
         verdict = Verdict(1, best_set(table), costs)
         loss = max(means) - means[int(str(verdict.recommended)[1:])]
         found.append((loss > 1, loss, loss <= (verdict.loss or 0.0)))
-    over, mean, held = np.mean(found, axis=0)
-    return float(over), float(mean), float(held)
-
-
-def crossed_tables(
-    rng: np.random.Generator, seeds: int, images: int, seed_deviation: float, image_deviation: float
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Draw which predictions of two methods are correct, seeds x images. The methods are truly equal.
-
-    A prediction is correct if the sum of four values is positive: the ease of the image for both methods, its ease for
-    this method, the luck of this method with the seed, and noise.
-    """
-    ease_N = 0.5 + 1.5 * rng.normal(size=images)
-    tables = []
-    for _ in range(2):
-        own_N, luck_S1 = image_deviation * rng.normal(size=images), seed_deviation * rng.normal(size=(seeds, 1))
-        tables.append(ease_N + own_N + luck_S1 + 0.7 * rng.normal(size=(seeds, images)) > 0)
-    return tables[0], tables[1]
+    return np.asarray(found, dtype=float).mean(axis=0)
 
 
 def crossed_coverage(
     rng: np.random.Generator, draws: int, seeds: int, images: int, seed_deviation: float, image_deviation: float
-) -> tuple[float, float]:
-    """Return how often two 95 % intervals contain 0: Cochran and Cox's, and Satterthwaite's."""
+) -> Floats:
+    """Return how often two intervals of the difference of two methods contain 0: Cochran and Cox's, Satterthwaite's.
+
+    The methods are truly equal. A prediction is correct if the sum of four values is positive: the ease of the image
+    for both methods, its ease for this method, the luck of this method with the seed, and noise.
+    """
+
+    def correct(ease_N: Floats) -> NDArray[np.bool_]:
+        own_N, luck_S1 = image_deviation * rng.normal(size=images), seed_deviation * rng.normal(size=(seeds, 1))
+        return np.asarray(ease_N + own_N + luck_S1 + 0.7 * rng.normal(size=(seeds, images)) > 0)
+
     held = np.zeros((draws, 2), dtype=bool)
     for draw in range(draws):
-        parts = variance_parts(*crossed_tables(rng, seeds, images, seed_deviation, image_deviation))
+        ease_N = 0.5 + 1.5 * rng.normal(size=images)
+        parts = variance_parts(correct(ease_N), correct(ease_N))
         share, error = np.array([parts.seed_share]), math.sqrt(parts.variance)
         weighted = float(t_quantile(0.975, share, np.array([float(seeds)]), images)[0])
         freedom = (seeds - 1) / parts.seed_share**2 if parts.seed_share else seeds * images
         held[draw] = [abs(parts.difference) <= q * error for q in (weighted, float(stdtrit(freedom, 0.975)))]
-    ours, usual = held.mean(axis=0)
-    return float(ours), float(usual)
+    return held.mean(axis=0)
 
 
 def drawn_answers(rng: np.random.Generator, images: int, overconfidence: float = 0.0) -> Answers:
@@ -268,10 +255,8 @@ def main() -> None:
     print_head("metrics of one test split, interval holds", list(METRICS))
     for images in (200, 1000):
         for overconfidence in (0.0, 0.15):
-            found = metric_coverage(rng, draws, images, overconfidence).values()
-            print_row(
-                f"N = {images}, probabilities {100 * overconfidence:g} points too high", map("{:.3f}".format, found)
-            )
+            name = f"N = {images}, probabilities {100 * overconfidence:g} points too high"
+            print_row(name, map("{:.3f}".format, metric_coverage(rng, draws, images, overconfidence).values()))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@ first under one seed, then under the others. From time to time there is a planne
 the methods that are left, on the scores up to this look. A rule that promises 95 % for one test breaks its promise if
 it is applied at many looks. So each look has its own significance level, and all looks together spend ``RACE_LEVEL``
 (Lan and DeMets, Biometrika 70, 1983). The last look tests all scores of the place, with the level that is left.
-``benchmarks/race_promise.py`` measures how often the promise holds, and ``benchmarks/race.py`` measures what a race
-saves; docs/race.md has the figures.
+``benchmarks/race.py`` measures how often the promise holds, and what a race saves; docs/race.md has the figures.
 
 A decision depends on the scores up to its look and on nothing else. So it can be computed again at any time.
 

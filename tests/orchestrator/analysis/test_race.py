@@ -5,7 +5,7 @@ import pytest
 from scipy.special import ndtri
 
 from benchmarks.coverage import EQUAL
-from benchmarks.race_promise import SAVING, by_race, cells
+from benchmarks.race import SAVING, by_race, left_and_cost
 from orchestrator.analysis.best_set import exclusion_test
 from orchestrator.analysis.comparison import eliminate
 from orchestrator.analysis.paired_tests import Floats, paired_t_tests
@@ -64,7 +64,7 @@ def test_what_is_measured_block_by_block_gives_the_same_decisions_as_everything_
         assert blocks > 1
         assert (raced.out_at, raced.at, raced.level) == (whole.out_at, whole.at, whole.level)
         assert list(raced.beaten_by_M) == list(whole.beaten_by_M)
-        assert known.sum() == cells(raced) <= scores.size
+        assert known.sum() == by_race(scores).cells <= scores.size
 
 
 def test_nothing_is_decided_before_a_look_is_complete() -> None:
@@ -101,13 +101,13 @@ def test_fewer_than_five_datasets_settle_nothing() -> None:
 def test_a_best_method_stays_although_there_are_many_looks(name: str, methods: int, datasets: int, draws: int) -> None:
     """All methods are alike and equally good, so the share that is left is the promise."""
     drawn = EQUAL[name](np.random.default_rng(1), (draws, methods, datasets))
-    left_R = np.array([by_race(scores)[1] / methods for scores in drawn])
+    left_R = np.array([left_and_cost(by_race, methods, scores)[0] for scores in drawn])
     assert left_R.mean() >= 0.95 - 3 * left_R.std() / np.sqrt(draws)
 
 
 def test_a_leader_is_found_with_a_part_of_the_cells() -> None:
     drawn = SAVING["a lead of 3 points"](np.random.default_rng(2), (40, 6, 16))
-    found = np.array([by_race(scores) for scores in drawn])
-    assert found[:, 0].all()
-    assert found[:, 1].mean() < 1.2
-    assert found[:, 2].mean() < 0.6
+    stays, left, cost = np.mean([left_and_cost(by_race, 1, scores) for scores in drawn], axis=0)
+    assert stays == 1
+    assert left < 1.2
+    assert cost < 0.6
