@@ -19,7 +19,6 @@ from typing import Any
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, Resources
 from orchestrator.core.settings import RunSettings
-from orchestrator.sharing.grid_listing import expand_grid
 from orchestrator.store import Store
 from orchestrator.store.results import Evaluation, Manifest, Result, Timings
 
@@ -29,6 +28,8 @@ RUNNER = "benchmarks.fanout:record_nothing"
 
 def make_cells(count: int) -> list[Cell]:
     """Return cells of the few-shot grid that differ in their seed."""
+    from orchestrator.sharing.grid_listing import expand_grid  # here, because every worker imports this module
+
     grid, _ = expand_grid("fewshot", RunSettings("runs"), limit=1)
     return [replace(grid.cells[0], seed=seed) for seed in range(count)]
 

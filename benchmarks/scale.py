@@ -3,8 +3,7 @@
     python benchmarks/scale.py                                      # 40 minutes on two cores, 30 of them 50,000
     python benchmarks/scale.py --sizes 1000
 
-So many cells of the few-shot grid, with more seeds for more cells, are planned against a real store, and each writes a
-real result. Each size has a process of its own:
+So many cells of the few-shot grid are planned against a real store, and each writes a real result. In turn:
 
     plan      expand and plan the grid with an empty store
     fanout    run half of the cells, with Tune and the store only, and stop

@@ -28,19 +28,16 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.common import command, print_head, print_row
 from benchmarks.fanout import bare_tune, make_cells, on_tune
-from benchmarks.race import SAVING, blocks, by_race, draws_of
-from orchestrator.analysis.paired_tests import Floats
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, Resources
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.cluster import connect
-from orchestrator.planning.plan import LOOKS_AHEAD
 
 GPUS = CPUS = 8
-RUNNER = "benchmarks.utilisation:sleep"
 CPUS_OF_A_CELL = 0.125
 """So small that CPUs never limit the cells: only GPUs are measured. Ray starts one process per CPU in advance."""
 DATASET = (1.0,) * 8 + (0.5,) * 5 + (0.25,) * 8
@@ -72,7 +69,7 @@ def sleep(cell: Cell, settings: RunSettings) -> CellEvent:
     return CellEvent(cell, "finished")
 
 
-def measure(slept: Floats, cells: int, shares: Shares, whole: bool) -> tuple[float, float]:
+def measure(slept: NDArray[np.float64], cells: int, shares: Shares, whole: bool) -> tuple[float, float]:
     """Return the share of the GPUs that was busy up to the last wave or, if ``whole``, up to the end; and the seconds.
 
     ``slept``: number, start and end of each cell. Raises ``RuntimeError`` unless each cell finished exactly once.
@@ -102,7 +99,7 @@ class Queue:
         return () if self.unfinished[place[b][0]] or b + 1 == len(place) else place[b + 1]
 
 
-def ours(places: Places, shares: Shares, folder: Path, looks: int = LOOKS_AHEAD) -> None:
+def ours(places: Places, shares: Shares, folder: Path, looks: int = 0) -> None:
     """Run the cells. A place that has decided goes on for ``looks`` further blocks, then waits for the others."""
     cells = make_cells(sum(len(block) for place in places for block in place))
     for first in range(0, max(map(len, places)), looks + 1):
@@ -115,7 +112,8 @@ def ours(places: Places, shares: Shares, folder: Path, looks: int = LOOKS_AHEAD)
         def request(cell: Cell) -> Resources:
             return Resources(cpus=CPUS_OF_A_CELL, gpus=shares[cell.seed % len(shares)])
 
-        on_tune([cells[n] for n in queue.start], RunSettings(str(folder)), RUNNER, on_event, request, later)
+        settings, runner = RunSettings(str(folder)), "benchmarks.utilisation:sleep"
+        on_tune([cells[n] for n in queue.start], settings, runner, on_event, request, later)
 
 
 def tune(places: Places, shares: Shares, folder: Path) -> None:
@@ -126,12 +124,16 @@ def tune(places: Places, shares: Shares, folder: Path) -> None:
 
 def race_blocks(places: int, methods: int) -> Places:
     """Return the cells of a race on 16 datasets. Each block has a cell for every method that is left."""
+    from benchmarks.race import SAVING, blocks, by_race, draws_of  # here, because every worker imports this module
+
     scores, counted = draws_of(SAVING["a lead of 3 points"], places, methods, datasets=16, seed=1), itertools.count()
     raced = (blocks(by_race(scores_MD[..., None]), datasets=16) for scores_MD in scores)
     return [[[next(counted) for _ in block] for block in place] for place in raced]
 
 
 def main() -> None:
+    from orchestrator.planning.plan import LOOKS_AHEAD
+
     parser = command(__doc__, scale=2.0, datasets=6, methods=12)
     parser.add_argument("--race", type=int, metavar="PLACES", help="run a race of so many places instead")
     options = parser.parse_args()
@@ -141,7 +143,7 @@ def main() -> None:
     ways: dict[str, Callable[[Places, Shares, Path], None]] = {"ours": ours, "tune": tune}
     if options.race:
         shares, places = (1.0,), race_blocks(options.race, options.methods)
-        ways = {"ours": ours, "together": partial(ours, looks=0)}
+        ways = {"ours": partial(ours, looks=LOOKS_AHEAD), "together": ours}
     cells = sum(len(block) for place in places for block in place)
     print_head(f"{cells} cells, {os.cpu_count()} CPUs", ["busy", "seconds"])
     with connect(None, cpus=CPUS, gpus=GPUS):
