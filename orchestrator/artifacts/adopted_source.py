@@ -1,7 +1,7 @@
 """Kind ``AdoptedSource``: an image tower from a checkpoint that another project fine-tuned, checked and converted."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from bolt.clip.checkpoint_reading import read_checkpoint
 from bolt.clip.huggingface import shape_from_config
 from bolt.clip.tensor_files import save_tensors
 from bolt.clip.tensor_names import TensorMismatch
+from bolt.clip.tower import ImageTower
 from bolt.clip.tower_shape import TowerShape
 from bolt.util.json_text import read_json
 from orchestrator.artifacts.source_model import Source
@@ -60,35 +61,31 @@ class AdoptedSource(Source):
         """
         entry = cache.catalog.checkpoints[self.backbone.name, self.dataset]
         check_digest(entry)
-        tower = cache.backbone(self.backbone).tower
-        examined = examine_checkpoint(entry.path, tower.state_dict_open_clip(), tower.shape)
-        save_tensors(examined.converted.tensors, builder.folder / TOWER_FILE)
+        examined = examine_checkpoint(entry.path, cache.backbone(self.backbone).tower)
+        save_tensors(examined.tensors, builder.folder / TOWER_FILE)
         builder.meta.update(
             dataset=self.dataset,
             backbone=self.backbone.name,
-            layout=examined.converted.layout,
+            layout=examined.layout,
             distance=examined.distance,
             notes=list(examined.notes),
         )
 
 
 @dataclass(frozen=True)
-class ExaminedCheckpoint:
-    """A checkpoint that can be a source.
+class ExaminedCheckpoint(ConvertedTower):
+    """A checkpoint that can be a source. ``notes`` also has a warning if the distance exceeds :data:`FAR`.
 
     Attributes:
         distance: norm of the checkpoint's task vector, relative to the norm of the pre-trained tower.
-        notes: remarks of the conversion, and a warning if the distance exceeds :data:`FAR`.
     """
 
-    converted: ConvertedTower
     distance: float
-    notes: tuple[str, ...]
 
     @property
     def summary(self) -> str:
         """The layout and the distance in one line."""
-        return f"{self.converted.layout}, {100 * self.distance:.2f} % of the pre-trained tower's norm away from it"
+        return f"{self.layout}, {100 * self.distance:.2f} % of the pre-trained tower's norm away from it"
 
 
 def check_digest(entry: CheckpointEntry) -> None:
@@ -102,24 +99,24 @@ def check_digest(entry: CheckpointEntry) -> None:
         raise UserError(what, where=where, hint=hint)
 
 
-def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerShape) -> ExaminedCheckpoint:
-    """Read and convert a checkpoint, and check that it was fine-tuned from the pre-trained tower ``frozen``.
+def examine_checkpoint(path: Path, tower: ImageTower) -> ExaminedCheckpoint:
+    """Read and convert a checkpoint, and check that it was fine-tuned from the pre-trained ``tower``.
 
     Args:
         path: a file of the checkpoint or its folder, see :func:`bolt.clip.checkpoint_reading.read_checkpoint`.
-        frozen: the pre-trained tower's tensors, by open_clip's visual names.
-        shape: the shape of the pre-trained tower. The configuration of a Hugging Face checkpoint must agree with it.
+        tower: the pre-trained tower. The configuration of a Hugging Face checkpoint must agree with its shape.
 
     Raises:
         UserError: if the checkpoint cannot be read, does not fit the backbone or equals the pre-trained tower, or if
             its activation, number of heads or epsilon differs from the backbone's.
     """
+    frozen = tower.state_dict_open_clip()
     try:
         converted = convert_image_tower(read_checkpoint(path), frozen)
     except (UnreadableCheckpoint, TensorMismatch) as error:
         raise UserError(str(error), where="" if str(path) in str(error) else str(path)) from None
     if converted.layout.startswith("Hugging Face"):
-        _check_config(path, shape)
+        _check_config(path, tower.shape)
     moved = (converted.tensors[name] - tensor.cpu() for name, tensor in frozen.items())
     distance = math.sqrt(_squared_norm(moved) / _squared_norm(frozen.values()))
     if all(_rounds_to(tensor.cpu(), converted.tensors[name]) for name, tensor in frozen.items()):
@@ -128,7 +125,7 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
     notes = list(converted.notes)
     if distance > FAR:
         notes.append(f"{distance:.2f} norms from the pre-trained tower: was it fine-tuned from other weights?")
-    return ExaminedCheckpoint(converted, distance, tuple(notes))
+    return ExaminedCheckpoint(converted.tensors, converted.layout, tuple(notes), distance)
 
 
 def _rounds_to(tensor: Tensor, other: Tensor) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +19,7 @@ from bolt.util.freed_memory import return_freed_memory
 from orchestrator.artifacts.load_backbone import TextSide, load_backbone
 from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
 from orchestrator.catalog.backbone_entry import swap_activation
+from orchestrator.catalog.yaml_files import read_text
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Artifact, Builder, Store
@@ -327,8 +327,8 @@ def artifact_cache(settings: RunSettings) -> ArtifactCache:
     A process has two caches at most, because a process with a GPU builds some kinds of artifacts on the CPU. After a
     change to one of the user's catalog files, a new cache is made.
     """
-    versions = tuple(_version(Path(file)) for file in settings.catalog_files)
-    return _cache(replace(settings, device=usable_device(settings)), versions)
+    texts = tuple(read_text(Path(file)) for file in settings.catalog_files)
+    return _cache(replace(settings, device=usable_device(settings)), texts)
 
 
 def clear_artifact_caches() -> None:
@@ -337,16 +337,8 @@ def clear_artifact_caches() -> None:
 
 
 @lru_cache(maxsize=2)
-def _cache(settings: RunSettings, versions: tuple[tuple[int, int] | None, ...]) -> ArtifactCache:
+def _cache(settings: RunSettings, catalog_texts: tuple[str, ...]) -> ArtifactCache:
     return ArtifactCache(settings)
-
-
-def _version(file: Path) -> tuple[int, int] | None:
-    """Return a file's time of change and its size; ``None`` if the file does not exist."""
-    with suppress(OSError):  # loading the catalog raises the error
-        found = file.stat()
-        return found.st_mtime_ns, found.st_size
-    return None
 
 
 def usable_device(settings: RunSettings) -> str:

@@ -18,6 +18,9 @@ from orchestrator.util.units import parse_bytes, parse_duration
 if TYPE_CHECKING:
     from orchestrator.planning.gpu_speeds import GpuKind
 
+Size = int | None
+"""A size in bytes."""
+
 
 def _size(option: str, help_text: str) -> Any:
     return typer.Option(option, metavar="SIZE", parser=partial(parse_bytes, where=option), help=help_text)
@@ -40,12 +43,8 @@ class PlanOptions:
         ),
     ] = None
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="run failed cells again")] = False
-    disk_budget: Annotated[int | None, _size("--disk-budget", "largest size of the artifacts to build, e.g. 200GB")] = (
-        None
-    )
-    gpu_memory: Annotated[
-        int | None, _size("--gpu-memory", "show how GPUs of that size would be packed, e.g. 40GiB")
-    ] = None
+    disk_budget: Annotated[Size, _size("--disk-budget", "largest size of the artifacts to build, e.g. 200GB")] = None
+    gpu_memory: Annotated[Size, _size("--gpu-memory", "show how GPUs of that size would be packed, e.g. 40GiB")] = None
 
     def workspace(self, settings: RunSettings) -> tuple[Workspace, bool]:
         """Return the workspace of the grid, and whether races choose which cells run."""

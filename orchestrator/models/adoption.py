@@ -89,9 +89,8 @@ def adopt_checkpoints(
         candidates[name] = path, note or origin
 
     frozen = load_backbone(entry, "cpu").tower
-    state = frozen.state_dict_open_clip()
     for name, (path, _) in candidates.items():
-        examined = examine_checkpoint(path, state, frozen.shape)
+        examined = examine_checkpoint(path, frozen)
         say(f"{name}: {path}")
         for line in (examined.summary, *examined.notes):
             say(f"  {line}")
@@ -130,8 +129,7 @@ def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Call
             check_digest(entry)
             loaded = artifact_cache(settings)
             ref = backbone_ref(loaded.catalog.backbone(entry.backbone))
-            tower = loaded.backbone(ref).tower
-            examined = examine_checkpoint(entry.path, tower.state_dict_open_clip(), tower.shape)
+            examined = examine_checkpoint(entry.path, loaded.backbone(ref).tower)
             wanted = loaded.catalog.dataset(entry.dataset)
             if missing_data(wanted, loaded.data_root) is not None:
                 score = "not measured, its images are not here"
@@ -139,7 +137,7 @@ def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Call
                 dataset = dataset_ref(wanted, loaded.data_root)
                 for spec in with_inputs(accuracy_inputs(ref, dataset, loaded.image_size(ref))):
                     build(spec, settings)
-                found = source_accuracy(examined.converted.tensors, ref, dataset, loaded)
+                found = source_accuracy(examined.tensors, ref, dataset, loaded)
                 score = f"{found['accuracy_fine_tuned']:.2f} % of {found['test_images']} test images right, "
                 score += f"zero-shot {found['accuracy_zero_shot']:.2f} %"
             line = f"as adopted; {examined.summary}; {score}"

@@ -133,23 +133,16 @@ class NodeCache:
                 part = folder / digest
                 if self._limit is not None:  # files in use stay, so the cache can exceed the limit
                     self.evict(sum(used for _, used, _ in self._contents()) + size - self._limit)
-                self._fetch(part, size, fetch)
+                try:
+                    fetch(part)
+                except OSError as error:  # if the disk is full, remove unused files and try once more
+                    if error.errno not in _FULL or not self.evict(size):
+                        raise
+                    fetch(part)
                 if _is_intact(part, size, digest):
                     _move_into_cache(part, path)
                     return
         raise ChecksumMismatch
-
-    def _fetch(self, part: Path, size: int, fetch: Callable[[Path], None]) -> None:
-        """Download a file. If the disk is full, remove unused files and try once more."""
-        try:
-            fetch(part)
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
-            part.unlink(missing_ok=True)
-            if not self.evict(size):
-                raise
-            fetch(part)
 
     def _contents(self) -> Iterator[tuple[float, int, Path]]:
         """Yield the time of last use, the size in bytes and the path of every file."""
