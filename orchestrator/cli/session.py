@@ -63,7 +63,9 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
                 print_line(line, console)
 
         status, built, started = StatusFile(store.files, grid.given, grid.title, command_line()), 0, 0
-        if plan.todo:
+        if not plan.todo:
+            status.write("ended", Snapshot(before=len(plan.done), failed=len(plan.failed), race=plan.race_line))
+        else:
             counter = ProgressCounter.of_plan(plan, store, settings, local=options.local)
             progress = ProgressDisplay(counter, status, console)
             try:
@@ -71,10 +73,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
                     plan, built, started = execute(plan, settings, options, counter, tracker.put)
             except KeyboardInterrupt:  # the progress display has printed how to continue
                 return EXIT_CODE
-        else:
-            status.write("ended", Snapshot(before=len(plan.done), failed=len(plan.failed), race=plan.race_line))
 
-        results = read_grid_results(plan, store)
+        results, incomplete = read_grid_results(plan, store), count_differences(plan, store)
         page = write_grid_report(results, store)
         every = plan.of_whole_grid(store)
         _, tracked = runs.sync(results if every is plan else read_grid_results(every, store), page.parent, console)
@@ -83,7 +83,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     console.print()
     if options.raced:
         print_line(plan.race_line, console)
-    if incomplete := count_differences(plan, store):
+    if incomplete:
         print_line(incomplete, console, "yellow")
     for line in (
         f"this run: {pluralize(built, 'artifact')} built, {pluralize(started, 'trial')} started",
