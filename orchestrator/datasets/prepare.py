@@ -75,9 +75,9 @@ def plan_preparation(
     for entry in entries:
         if entry.is_bundled:
             there.append(f"{entry.name} needs no files")
-        elif error := other_data(entry, data_root):
-            raise error
         elif missing_data(entry, data_root) is None:
+            if error := other_data(entry, data_root):
+                raise error
             inner = partial_folder(entry, data_root)
             if inner.is_dir() and entry.route.kind in FETCHERS:  # its command was killed at the very end
                 with dataset_lock(entry.name, data_root):

@@ -86,12 +86,12 @@ def state_of(entry: DatasetEntry, data_root: Path | None) -> State:
 
 
 def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
-    """Return an error if the folder of a catalog dataset holds other images, such as images of the user.
+    """Return an error if the folder of a catalog dataset, which is there, holds other images, such as the user's.
 
     Folders that ``data prepare`` made, datasets that the user added and datasets of the few-shot benchmark are trusted
     without opening them.
     """
-    if not entry.is_prepared or missing_data(entry, data_root) or read_record(entry, data_root):
+    if not entry.is_prepared or read_record(entry, data_root):
         return None
     from orchestrator.datasets.opening import open_dataset  # imports the readers of all formats
 
