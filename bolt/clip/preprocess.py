@@ -36,13 +36,16 @@ def evaluation_pixels(image: Image.Image, size: InputSize) -> NDArray[np.uint8]:
 
 
 def centre(length: int, size: int) -> int:
-    """Return where a window of ``size`` pixels begins that is centred on ``length`` pixels.
+    """Return the first pixel of a window that is centred along one side of an image.
 
-    If the window is longer than the image, it begins before the image. The result is then minus the number of pixels
-    to add in front.
+    If the window is longer than the side, the result is negative: -3 means that three pixels are to be added in front.
 
     A half is rounded to the even number, as in torchvision. If an odd number of pixels has to be added, the extra pixel
     is added behind the image, as in open_clip.
+
+    Args:
+        length: length of the image's side, in pixels.
+        size: length of the window, in pixels.
     """
     return round((length - size) / 2) if length >= size else -((size - length) // 2)
 

@@ -175,7 +175,10 @@ class _Unpickler(pickle._Unpickler):
         return self._storage(str(key), dtype, int(numel))
 
     def load_build(self) -> None:
-        """Keep the state of a foreign object. Drop the state of any other object, whose attributes are thus not set."""
+        """Take an object's state from the pickle, and keep it only if the object is a :class:`Foreign`.
+
+        For any other object the state is dropped. Python's own unpickler would set the object's attributes from it.
+        """
         state = self.stack.pop()
         if isinstance(self.stack[-1], Foreign):
             self.stack[-1].state = state

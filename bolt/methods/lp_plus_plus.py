@@ -28,10 +28,11 @@ What differs from the official code:
 is 0.9. alpha moves every tenth step, by the sum of all gradients since the start, because the official code never sets
 them back to zero. The preset ``official_code`` also uses a single view.
 
-The switch ``lp_plus_plus: as_published`` follows the BOLT authors' code. The official step sizes, above 4, become
-learning rates of AdamW. AdamW moves every number by about its learning rate, so the start from text and class means is
-lost after one step. The authors encode the images again in every epoch; here the epochs cycle through ``views``. The
-authors chose the weight decay on the test split; ``candidates`` are the weight decays that they tried.
+The switch ``lp_plus_plus: as_published`` follows the BOLT authors' code. It takes the official step sizes as learning
+rates of AdamW. For (w, b) the step size is at least 4. AdamW moves every number by about its learning rate, so the
+start of (w, b) is lost after one step. The authors encode the images again in every epoch; here the epochs cycle
+through ``views``. The authors chose the weight decay on the test split; ``candidates`` are the weight decays that they
+tried.
 
 Shape legend: N support images, F folds, M images that a fold trains on, B batch, C classes, D joint embedding width,
 E = D + 1 with the bias.

@@ -99,9 +99,9 @@ def refetch_hint(entry: DatasetEntry) -> str:
 
 
 def numbered_classes(entry: DatasetEntry, labels: Iterable[int], folder: Path) -> list[str]:
-    """Return ``0``, ``1``, ... in place of class names, for data whose files number the classes but do not name them.
+    """Return ``0``, ``1``, ... as the names of classes that the data's files number but do not name.
 
-    Raises ``UserError`` if the catalog entry has no class names either.
+    The ``class_names`` of the catalog entry replace them later. Raises ``UserError`` if the entry has none.
     """
     if entry.class_names is None:
         what = "the labels are numbers, and no file names the classes"

@@ -110,7 +110,10 @@ def execute(
         return next_of_race(event) if plan.raced else []
 
     def after_cells() -> tuple[Plan, list[Cell]]:
-        """Return the plan of the remaining work, and its cells that can run at once, whose failures are forgotten."""
+        """Return the plan of the remaining work, and those of its cells whose artifacts have all been built.
+
+        The failure records of these cells are removed from the store, because the cells are about to run.
+        """
         after = next_block(plan, store, tried)
         ready = after.ready()
         store.remove_failures([cell.id for cell in ready])

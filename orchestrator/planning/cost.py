@@ -157,14 +157,14 @@ def same_but_seed(cell: Cell) -> Hashable:
 
 
 def _memory_groups(cell: Cell) -> tuple[Hashable, ...]:
-    """Return the keys of a cell's groups 1 to 3, which the top of this file lists."""
+    """Return the keys of the groups that a cell's memory is predicted from: groups 1 to 3 at the top of this file."""
     shared = cell.backbone.name, cell.track
     return same_but_seed(cell), (*shared, cell.method, cell.domain), (*shared, cell.method.name)
 
 
 @lru_cache(maxsize=4096)
 def _time_groups(track: str, backbone: str, method: str, counts_operations: bool) -> tuple[Hashable, ...]:
-    """Return the keys of a cell's groups 3 to 7, which the top of this file lists."""
+    """Return the keys of the groups that a cell's time is predicted from: groups 3 to 7 at the top of this file."""
     groups = [
         ("track, backbone, method", track, backbone, method),
         ("backbone, method", backbone, method),

@@ -62,8 +62,11 @@ def _draw_lines(
 ) -> None:  # fmt: skip
     """Draw a line for every method, with its name at the end and a band of ± one deviation.
 
-    Fixed methods, which draw nothing at random, have no band. ``zorder``: matplotlib's drawing order for the lines of
-    all other methods; ``line``: matplotlib's settings of all lines.
+    A fixed method draws nothing at random, so it has no band.
+
+    Args:
+        zorder: matplotlib's drawing order for the lines of the methods that are not fixed.
+        line: matplotlib's settings for all lines.
     """
     labels = []
     for method, own in means.items():

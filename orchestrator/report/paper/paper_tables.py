@@ -218,10 +218,11 @@ class _PaperTable:
         return rows
 
     def _entry(self, kind: Kind, position: Position, name: str) -> Entry:
-        """Return the entry of one number with its footnotes.
+        """Return an entry with its footnotes: a measured accuracy, a published one or their difference.
 
-        ``position``: of the measured accuracy, with the method's label. The paper's accuracy is found by the method's
-        ``name``.
+        Args:
+            position: the position of the measured accuracy; its ``method`` is the method's label.
+            name: the method's name. In ``position``, it replaces the label when the published accuracy is looked up.
         """
         printed = replace(position, method=name)
         zero_shot = self.printed.get(replace(printed, shots=0))  # zero-shot has one number for every k

@@ -121,10 +121,10 @@ class SwitchEffect:
 
 
 def switch_effects(grid: GridResults) -> Iterator[list[SwitchEffect]]:
-    """Yield a list of effects for each track and each protocol whose base protocol has results.
+    """Yield a list of effects for each changed protocol whose base protocol has results, and for each of its tracks.
 
-    The list has an effect for each label of which cells could be paired. If there is no such label, it has a single
-    effect without pairs.
+    The list has one effect for each method label. A label is left out if none of its cells could be paired with a cell
+    under the base protocol. If all labels are left out, the list has a single effect without pairs.
     """
     results = grouped(grid.results, lambda result: (result.cell.protocol.name, result.cell.track))
     protocols = {result.cell.protocol.name: result.cell.protocol for result in grid.results}
