@@ -36,8 +36,9 @@ class MtaSettings(Checked):
 
     Attributes:
         views: views of each image, the un-augmented one first.
-        neighbours: share of the other views whose distances give a view's bandwidth. The nearest views are taken.
-        temperature: temperature of the trust y, lambda_y.
+        neighbours: share of the other views that are a view's neighbours: the nearest ones. Their distances from the
+            view give its bandwidth.
+        temperature: temperature of the softmax that gives the trust y, lambda_y.
         agreement: weight of the agreement between views, lambda_q.
     """
 

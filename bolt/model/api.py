@@ -179,9 +179,9 @@ def adapt(
         initial: tensors of a meta-learned image tower, for the method that starts from such a tower.
         precision: number format of the towers' matrix products, ``float32``, ``tf32`` or ``bfloat16``; by default the
             format of ``backbone``. The returned model uses this format too, but a saved model does not state it.
-        reading: bands and range of images of measured values, such as satellite images; see
-            :class:`bolt.clip.image_files.Reading`. The model reads images in the same way, and so does a saved model.
-            Photographs are always turned upright.
+        reading: for images of measured values, such as satellite images: which bands are read, and which values
+            become black and white. See :class:`bolt.clip.image_files.Reading`. Its ``upright`` is ignored: photographs
+            are always turned upright. The model reads images in the same way, and so does a saved model.
         settings: settings of the method, by name.
 
     Raises:

@@ -46,7 +46,8 @@ def trusted_samples(probabilities_NC: Tensor, per_class: int) -> Tensor:
     """
     ranked_NC = probabilities_NC.sort(dim=0, descending=True, stable=True).indices
     trusted_N = torch.zeros_like(probabilities_NC[:, 0], dtype=torch.bool)
-    # The most probable images come first. If they came last, the slice would be ``[-per_class:]``. For 0 it takes all.
+    # The order is descending: ``[:per_class]`` takes no image if ``per_class`` is 0. In ascending order the slice would
+    # be ``[-per_class:]``, which takes every image if ``per_class`` is 0.
     trusted_N[ranked_NC[:per_class].flatten()] = True
     return trusted_N
 

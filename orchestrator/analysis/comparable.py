@@ -66,7 +66,8 @@ def changed_places(places: Iterable[Place]) -> frozenset[Place]:
 def comparable_rows(rows: Sequence[Row], ablations: Collection[Ablation]) -> list[Row]:
     """Return the rows that verdicts compare: all rows but those of ablations and changed protocols.
 
-    Each further method makes all tests of a comparison stricter, so variants on a few datasets are left out.
+    Each method that takes part makes the tests of all methods stricter. An ablation would do so too, although it is
+    measured on only some of the datasets.
     """
     changed = changed_places(map(place_of, rows))
     return [row for row in rows if place_of(row) not in changed and (*place_of(row), row.method) not in ablations]

@@ -278,9 +278,9 @@ class ArtifactCache:
         return backbone
 
     def cached(self, kind: object, key: Hashable, make: Callable[[], Value], size: int) -> Value:
-        """Return the value that is cached for ``key``. If there is none, ``make`` makes it, and it is cached.
+        """Return the value that is cached for ``key``. If there is none, call ``make`` and cache what it returns.
 
-        The cache keeps the ``size`` values of each kind that were used last.
+        At most ``size`` values of this kind stay in the cache: those that were used last.
         """
         values = self._values[kind]
         if key in values:

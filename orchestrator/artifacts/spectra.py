@@ -241,8 +241,8 @@ class SourceSet(Sources):
     def _stored_directions(self, source: SourceRef, top_k: int) -> Artifact:
         """Return the smallest stored artifact with at least ``top_k`` directions of a source.
 
-        The artifact can have more than ``top_k`` directions, because as many are built as a method needs for the widest
-        matrix. For a narrower matrix, the method asks for fewer.
+        Some methods need more directions for a wide matrix than for a narrow one. Artifacts are built with enough for
+        the widest matrix, so for a narrow matrix ``top_k`` can be smaller than the artifact's number.
         """
         fewest = round_up(top_k, DIRECTIONS_STEP)
         widest = max(tensor.shape[-1] for tensor in self._pretrained.values() if tensor.ndim)

@@ -34,7 +34,7 @@ FIRST_LINES, LATER_LINES = 5.0, 60.0
 """Bounds of the seconds between plain lines. Within the bounds, the interval is a twentieth of the time so far."""
 
 LAST_FAILURES = 5
-"""Largest number of the latest failures that are printed after the live view has closed."""
+"""Limit on the number of failures that are printed after the live view has closed. The latest ones are printed."""
 
 STOPPING = "stopping: work under way is given up, finished work is kept; Ctrl-C again stops immediately"
 

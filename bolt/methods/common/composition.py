@@ -120,9 +120,10 @@ class _State:
     """What :class:`Composition` shares with its hooks.
 
     Attributes:
-        changed: whether the coefficients may have changed since the tensors were last composed: before the first
-            composition, and after every backward pass. Their version counter does not tell, because the fused optimiser
-            does not raise it, and a GPU would wait for a comparison of their values.
+        changed: whether the coefficients may have changed since the tensors were last composed. It is true before the
+            first composition and after every backward pass. Whether the coefficients really changed is not checked: the
+            fused optimiser does not raise their version counter, and comparing their values would make the CPU wait for
+            the GPU.
     """
 
     changed: bool = True

@@ -21,9 +21,9 @@ MEAN_BACKBONE = "mean"
 class Measured:
     """The accuracies of one protocol, in per cent, by :class:`Position` and seed.
 
-    The protocol may plan no cell for a position. Results of a changed protocol are then used there, if exactly one
-    changed protocol has any. For example, Flowers102 has ten images a class, so only ``short_classes=take_all``
-    measures it at 16 shots.
+    A changed protocol is this protocol with other values of some switches. Where this protocol plans no cell, the
+    results of a changed protocol are used, unless several changed protocols have results there. For example, Flowers102
+    has ten images a class, so only a protocol with ``short_classes=take_all`` measures it at 16 shots.
 
     Attributes:
         labels: (track, domain) -> method label -> method name, in the grid's order. If a label is the method's name

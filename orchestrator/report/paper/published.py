@@ -57,7 +57,7 @@ class PublishedRow(Position):
 
 @dataclass(frozen=True)
 class PublishedDataset:
-    """One line of the paper's tables of datasets, for one backbone."""
+    """What the paper prints about one dataset, and about the model of one backbone that was fine-tuned on it."""
 
     domain: str
     dataset: str

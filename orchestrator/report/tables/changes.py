@@ -166,9 +166,10 @@ def _paired(
 
 
 def _unique(variant_of: Callable[[Cell], Hashable], results: Iterable[Result]) -> dict[Hashable, Result]:
-    """Return key -> result, without the results that share their key with another result.
+    """Return key -> result. If several results have the same key, all of them are left out.
 
-    The key is everything that the two cells of a pair share (:func:`_paired`). ``variant_of(cell)`` is its last part.
+    Two cells with equal keys can be paired (:func:`_paired`). The key consists of backbone, domain, dataset, k, seed,
+    rule for sources, method and ``variant_of(cell)``.
     """
 
     def shared(result: Result) -> Hashable:
