@@ -14,7 +14,6 @@ a process of its own, so that its memory can be measured.
     two_stage        its first stage, which trains the layer norms
     kgcoop           the text tower alone, with the features of images; it takes a prompt of each of 100 classes in
                      every step, as clipfit, maple and promptsrc do
-    bitfit, svf, lora_xs, vera, dora, full_finetune
 
 Other methods take the same step as one of these: adamerging that of atlas with one composed tower, meta_init that of
 full_finetune, coop and, for each image, tpt that of kgcoop. layer_norm and tent take that of two_stage, with further
@@ -27,6 +26,7 @@ atlas, the task vectors.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,11 +51,10 @@ from bolt.training.loop import TrainingRecipe
 
 BATCHES = {"B/32": (32, 4), "L/14": (16, 2)}
 """For each model, the images of a step and the blocks on a CPU."""
-FIRST_BIAS = "transformer.resblocks.0.attn.in_proj_bias"
 
 
 def limit(task: Task, batch: int) -> Callable[[], object]:
-    tower = task.backbone.tower.copy([FIRST_BIAS])
+    tower = task.backbone.tower.copy(["transformer.resblocks.0.attn.in_proj_bias"])
     return lambda: train(task, trainable_tower(tower), TrainingRecipe(batch_size=batch))
 
 
@@ -168,6 +167,7 @@ def _live(pipe: Connection, name: str, model: str, blocks: int | None, arguments
     torch.set_num_threads(arguments.threads)
     cuda, batch = arguments.device != "cpu", BATCHES[model][0]
     training = load(name, random_task(random_backbone(model, arguments.device, blocks), batch), batch)
+    ctypes.CDLL(None).malloc_trim(0)  # gives back freed memory, which the steps would use again
     before = torch.cuda.memory_allocated() / 2**20 if cuda else _status("VmRSS")
 
     def script() -> Script[None]:
