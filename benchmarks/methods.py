@@ -43,7 +43,7 @@ from benchmarks.common import command, median_ratio, print_head, print_row
 from benchmarks.steps import SOURCES, Script, during, random_backbone, random_task, settings_of, synchronise
 from bolt.methods import METHODS
 from bolt.methods.bolt import pooled_start
-from bolt.methods.common.composition import stack_task_vectors, tensors_by_open_clip_name
+from bolt.methods.common.composition import stack_task_vectors
 from bolt.spectral.spectral_linear import SpectralLinear
 from bolt.task.task import Task
 from bolt.training.adaptation import Trainable, train, trainable_tower
@@ -110,7 +110,7 @@ def compose_by_autograd(
 def atlas_plain(task: Task, batch: int) -> Callable[[], object]:
     path, loaded = task.backbone.tower.tensor_paths(), task_vectors(task)
     stacks = {path[name]: stack for name, stack in loaded.items()}
-    base = {path[name]: tensor for name, tensor in tensors_by_open_clip_name(task.backbone.tower, loaded).items()}
+    base = {path[name]: tensor for name, tensor in task.backbone.tower.own_tensors().items()}
 
     def training() -> None:
         lambdas_NP = torch.zeros(SOURCES, len(stacks), device=task.backbone.device, requires_grad=True)

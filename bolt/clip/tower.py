@@ -173,13 +173,15 @@ class ImageTower(nn.Module):
         """Map the names of the weight matrices to this module's linear modules, in network order."""
         return matrix_module_paths(self.shape.layers)
 
+    def own_tensors(self) -> dict[str, Tensor]:
+        """Return every tensor by open_clip's name, detached but not copied. Here ``proj`` is (embed, width)."""
+        own = dict(self.named_parameters())
+        return {name: own[path].detach() for name, path in self.tensor_paths().items()}
+
     def state_dict_open_clip(self) -> dict[str, Tensor]:
         """Return every tensor by its name in open_clip's *visual* tower, detached; only ``proj`` is a copy."""
-        own = dict(self.named_parameters())
-        return {
-            name: own[path].detach().T.contiguous() if name == PROJECTION else own[path].detach()
-            for name, path in self.tensor_paths().items()
-        }
+        own = self.own_tensors()
+        return {name: tensor.T.contiguous() if name == PROJECTION else tensor for name, tensor in own.items()}
 
     def load_open_clip(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy the values of all tensors, which have open_clip's names, into this tower.
@@ -187,10 +189,8 @@ class ImageTower(nn.Module):
         Raises ``TensorMismatch``, which lists the first missing, unexpected and wrongly shaped tensors.
         """
         self._check(tensors)
-        own = dict(self.named_parameters())
-        with torch.no_grad():
-            for name, path in self.tensor_paths().items():
-                own[path].copy_(tensors[name].T if name == PROJECTION else tensors[name])
+        for name, own in self.own_tensors().items():
+            own.copy_(tensors[name].T if name == PROJECTION else tensors[name])
 
     def copy(self, trainable: Iterable[str] = ()) -> ImageTower:
         """Return a copy in which the ``trainable`` tensors are new and trainable. All other tensors are shared.
@@ -211,9 +211,10 @@ class ImageTower(nn.Module):
 
         Names are open_clip's. The values have the orientation of this module: ``proj`` is (embed, width).
         """
-        clone, paths = self.copy(tensors).requires_grad_(False), self.tensor_paths()
+        clone = self.copy(tensors).requires_grad_(False)
+        own = clone.own_tensors()
         for name, tensor in tensors.items():
-            clone.get_parameter(paths[name]).copy_(tensor.detach())
+            own[name].copy_(tensor.detach())
         return clone
 
     def with_prompts(self, prompts_JKW: Tensor) -> ImageTower:
@@ -227,11 +228,8 @@ class ImageTower(nn.Module):
         return clone
 
     def _check(self, tensors: Mapping[str, Tensor]) -> None:
-        own = {name: tuple(tensor.shape) for name, tensor in self.named_parameters()}
-        expected = {
-            name: own[path][::-1] if name == PROJECTION else own[path] for name, path in self.tensor_paths().items()
-        }
-        check_tensors(tensors, expected)
+        own = {name: tuple(tensor.shape) for name, tensor in self.own_tensors().items()}
+        check_tensors(tensors, own | {name: own[name][::-1] for name in own if name == PROJECTION})
 
     def _assign(self, tensors: Mapping[str, Tensor]) -> None:
         """Use the given tensors as this tower's parameters; only the transposed ``proj`` is copied."""

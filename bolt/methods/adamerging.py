@@ -24,12 +24,7 @@ import torch
 from torch import Tensor
 
 from bolt.methods.base import TowerPasses, register
-from bolt.methods.common.composition import (
-    Composition,
-    stack_task_vectors,
-    tensors_by_open_clip_name,
-    trainable_composition,
-)
+from bolt.methods.common.composition import Composition, stack_task_vectors, trainable_composition
 from bolt.methods.common.merging import required_sources
 from bolt.protocol import Precision
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
@@ -100,7 +95,7 @@ def minimise_entropy(
 def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:
     """Learn the coefficients on the test images. Raises ``ValueError`` if the task has no test images or no sources."""
     unlabelled, backbone = task.test_images, task.backbone
-    base = tensors_by_open_clip_name(backbone.tower, backbone.tower.tensor_paths())
+    base = backbone.tower.own_tensors()
     sources = required_sources(task)
     stacks = sources.cached(
         ("task vectors", "float32"), lambda: stack_task_vectors(backbone.tower, sources, base, torch.float32)

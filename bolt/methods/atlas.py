@@ -32,12 +32,7 @@ from torch import Tensor
 
 from bolt.clip.tensor_names import PROJECTION
 from bolt.methods.base import TowerPasses, register_tower_training
-from bolt.methods.common.composition import (
-    Composition,
-    stack_task_vectors,
-    tensors_by_open_clip_name,
-    trainable_composition,
-)
+from bolt.methods.common.composition import Composition, stack_task_vectors, trainable_composition
 from bolt.methods.common.merging import required_sources
 from bolt.seeds import torch_generator
 from bolt.task.task import Adapted, Task
@@ -86,7 +81,7 @@ def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | 
 def make_composition(task: Task, settings: AtlasSettings) -> Composition:
     """Return the tower's tensors as functions of the coefficients. Raises ``ValueError`` without sources."""
     sources, tower = required_sources(task), task.backbone.tower
-    base = tensors_by_open_clip_name(tower, tower.tensor_paths())
+    base = tower.own_tensors()
     groups = None
     if settings.partitions:
         base = {name: tensor for name, tensor in base.items() if tensor.ndim == 2}

@@ -125,13 +125,13 @@ class ModelParts:
             raise ValueError("this model was loaded without its backbone, so its changed tensors are unknown")
         if self.frozen is self.tower:
             return {}
-        own, before = dict(self.tower.named_parameters()), dict(self.frozen.named_parameters())
+        own, before = self.tower.own_tensors(), self.frozen.own_tensors()
         changed = [
             name
-            for name, path in self.tower.tensor_paths().items()
+            for name, tensor in own.items()
             # Tensors that share memory are not compared, so this is fast if few tensors were trained.
-            if path not in before
-            or (own[path].data_ptr() != before[path].data_ptr() and not torch.equal(own[path], before[path]))
+            if name not in before
+            or (tensor.data_ptr() != before[name].data_ptr() and not torch.equal(tensor, before[name]))
         ]
         state, explained = self.tower.state_dict_open_clip(), self.change.coefficients if self.change else {}
         return {name: state[name] for name in changed if name not in explained}

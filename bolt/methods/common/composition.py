@@ -246,10 +246,9 @@ def stack_task_vectors(
     Raises:
         ValueError: if a source's tensor is missing, has another shape, is not finite, or does not fit into ``dtype``.
     """
-    own = tensors_by_open_clip_name(tower, names)
+    own = tower.own_tensors()
     stacks = {
-        name: torch.empty(len(sources.names), tensor.numel(), dtype=dtype, device=tensor.device)
-        for name, tensor in own.items()
+        name: torch.empty(len(sources.names), own[name].numel(), dtype=dtype, device=own[name].device) for name in names
     }
     for row, source in enumerate(sources.names):
         vector = sources.task_vector(source)
@@ -263,15 +262,6 @@ def stack_task_vectors(
                 raise ValueError(f"the task vector of {source} is NaN, infinite or beyond {dtype} in {name}")
         del vector  # without this, the vector would stay in memory while the next one is read
     return stacks
-
-
-def tensors_by_open_clip_name(tower: ImageTower, names: Iterable[str]) -> dict[str, Tensor]:
-    """Return the tower's tensors that have these open_clip names, by name. The tensors are not copied.
-
-    ``proj`` is in the tower's orientation, which is the transpose of open_clip's.
-    """
-    own, path = dict(tower.named_parameters()), tower.tensor_paths()
-    return {name: own[path[name]].detach() for name in names}
 
 
 def trainable_composition(tower: ImageTower, composition: Composition) -> Trainable:

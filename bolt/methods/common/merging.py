@@ -42,11 +42,9 @@ def with_update(tower: ImageTower, update: Mapping[str, Tensor], scale: float = 
     Tensors that ``update`` does not name are shared with the tower.
     """
     copy = tower.copy(update)
-    own, names = dict(copy.named_parameters()), tower.tensor_paths()
-    with torch.no_grad():
-        for name, tensor in update.items():
-            weight = own[names[name]]
-            weight.add_((tensor.T if name == PROJECTION else tensor).to(weight), alpha=scale)
+    own = copy.own_tensors()
+    for name, tensor in update.items():
+        own[name].add_((tensor.T if name == PROJECTION else tensor).to(own[name]), alpha=scale)
     return copy.requires_grad_(False)
 
 

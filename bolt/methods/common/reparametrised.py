@@ -33,9 +33,8 @@ def weight_matrices(tower: ImageTower, kinds: Collection[str] = tuple(MATRIX_KIN
 
     Each matrix is (out, in), as in the tower's linear modules; open_clip itself stores ``proj`` transposed.
     """
-    path = tower.tensor_paths()
-    names = matrix_names(tower.state_dict_open_clip(), kinds)
-    return {name: tower.get_parameter(path[name]).detach() for name in names}
+    own = tower.own_tensors()
+    return {name: own[name] for name in matrix_names(own, kinds)}
 
 
 def train_changes(task: Task, recipe: TrainingRecipe, changes: Mapping[str, MatrixChange]) -> Adapted:
@@ -50,11 +49,11 @@ def reparametrised_tower(tower: ImageTower, changes: Mapping[str, MatrixChange])
     The keys of ``changes`` are open_clip's names. The sums are computed without autocast, because bfloat16 would lose a
     small change.
     """
-    own, path = dict(tower.named_parameters()), tower.tensor_paths()
+    own, path = tower.own_tensors(), tower.tensor_paths()
 
     def weights() -> dict[str, Tensor]:
         with torch.autocast(next(iter(own.values())).device.type, enabled=False):
-            return {name: own[path[name]] + matrix.change() for name, matrix in changes.items()}
+            return {name: own[name] + matrix.change() for name, matrix in changes.items()}
 
     def encode(images_B3SS: Tensor) -> Tensor:
         tensors = {path[name]: weight for name, weight in weights().items()}
