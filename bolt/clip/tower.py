@@ -165,6 +165,15 @@ class ImageTower(nn.Module):
             x = block(x, 1 if index == self.shape.layers - 1 else tokens)
         return cast(Tensor, self.proj(self.ln_post(x[:, 0])))
 
+    def embed_with(self, tensors: Mapping[str, Tensor], images_B3SS: Tensor) -> Tensor:
+        """Return the embeddings (B, D) that the tower gives with these tensors in place of its own.
+
+        The embeddings are differentiable in the tensors, which have the names and shapes of :meth:`own_tensors`.
+        """
+        path = self.tensor_paths()
+        placed = {path[name]: tensor for name, tensor in tensors.items()}
+        return cast(Tensor, torch.func.functional_call(self, placed, (images_B3SS,)))
+
     def tensor_paths(self) -> dict[str, str]:
         """Map the names of :meth:`state_dict_open_clip` to this module's parameters, in network order."""
         return tensor_names(self.shape.layers) | ({} if self.prompts is None else {DEEP_PROMPTS: "prompts"})

@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from bolt.clip.tensor_names import DEEP_PROMPTS
 from bolt.clip.tower import ImageTower
@@ -76,8 +75,7 @@ def trainable(task: Task, settings: MapleSettings) -> tuple[Trainable, TrainedTe
         return torch.baddbmm(biases_JV[:, None], text_JKW, weights_JVW.mT)
 
     def encode(images_B3SS: Tensor) -> Tensor:
-        features_BD: Tensor = functional_call(tower, {DEEP_PROMPTS: image_tokens()}, (images_B3SS,))
-        return features_BD
+        return tower.embed_with({DEEP_PROMPTS: image_tokens()}, images_B3SS)
 
     def current() -> ImageTower:
         return task.backbone.tower.with_prompts(image_tokens()).requires_grad_(False)

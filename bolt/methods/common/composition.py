@@ -269,13 +269,8 @@ def trainable_composition(tower: ImageTower, composition: Composition) -> Traina
 
     ``composition`` names its tensors as open_clip does.
     """
-    path = tower.tensor_paths()
-
-    def encode(images_B3SS: Tensor) -> Tensor:
-        tensors = {path[name]: tensor for name, tensor in composition.tensors().items()}
-        features_BD: Tensor = torch.func.functional_call(tower, tensors, (images_B3SS,))
-        return features_BD
-
     return Trainable(
-        encode, [composition.coefficients], current=lambda: tower.replaced(composition.tensors(recompute=True))
+        lambda images_B3SS: tower.embed_with(composition.tensors(), images_B3SS),
+        [composition.coefficients],
+        current=lambda: tower.replaced(composition.tensors(recompute=True)),
     )

@@ -49,20 +49,16 @@ def reparametrised_tower(tower: ImageTower, changes: Mapping[str, MatrixChange])
     The keys of ``changes`` are open_clip's names. The sums are computed without autocast, because bfloat16 would lose a
     small change.
     """
-    own, path = tower.own_tensors(), tower.tensor_paths()
+    own = tower.own_tensors()
 
     def weights() -> dict[str, Tensor]:
         with torch.autocast(next(iter(own.values())).device.type, enabled=False):
             return {name: own[name] + matrix.change() for name, matrix in changes.items()}
-
-    def encode(images_B3SS: Tensor) -> Tensor:
-        tensors = {path[name]: weight for name, weight in weights().items()}
-        features_BD: Tensor = torch.func.functional_call(tower, tensors, (images_B3SS,))
-        return features_BD
 
     @torch.no_grad()
     def current() -> ImageTower:
         return tower.replaced(weights())
 
     tensors = [part for matrix in changes.values() for part in vars(matrix).values() if isinstance(part, Tensor)]
-    return Trainable(encode, [tensor for tensor in tensors if tensor.requires_grad], current)
+    trained = [tensor for tensor in tensors if tensor.requires_grad]
+    return Trainable(lambda images_B3SS: tower.embed_with(weights(), images_B3SS), trained, current)
