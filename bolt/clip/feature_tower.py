@@ -7,7 +7,7 @@ Shape legend: B images, S image side, D embedding width.
 """
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bolt.clip.precision import forward_pass
-from bolt.clip.tensor_names import check_tensors, matrix_names
+from bolt.clip.tensor_names import matrix_names
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_shape import TowerShape, UnsupportedTower
 from bolt.protocol import Precision
@@ -53,14 +53,6 @@ class FeatureTower(ImageTower):
 
     def with_prompts(self, prompts_JKW: Tensor) -> ImageTower:
         raise UnsupportedTower(f"a {type(self.visual).__name__} cannot take learned tokens")
-
-    def load_open_clip(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy the values of all tensors into this tower. Raises ``TensorMismatch`` for other names or shapes."""
-        own = self.state_dict_open_clip()
-        check_tensors(tensors, {name: tuple(tensor.shape) for name, tensor in own.items()})
-        with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(tensors[name])
 
 
 class TimmTower(FeatureTower):

@@ -79,5 +79,4 @@ register_merging(
     summary="merges the sources' task vectors by TIES in a basis that they share",
     paper="https://arxiv.org/abs/2410.19735",
     adapt=adapt,
-    source_directions=lambda settings, width, sources: 0,
 )

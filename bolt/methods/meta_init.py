@@ -74,7 +74,6 @@ register(
         "reptile": {"variant": "reptile", "meta_inner_steps": 8, "meta_outer_rate": 1.0},
     },
     uses_sources=True,
-    source_directions=lambda settings, width, sources: 0,
     meta_recipe=meta_recipe,
     changes_tower=True,
     tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),

@@ -42,5 +42,4 @@ register_merging(
     summary="adds the mean of the sources' task vectors to the tower",
     paper="https://arxiv.org/abs/2212.04089",
     adapt=adapt,
-    source_directions=lambda settings, width, sources: 0,
 )
