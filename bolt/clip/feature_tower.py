@@ -9,16 +9,15 @@ Shape legend: B images, S image side, D embedding width.
 import copy
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor, nn
 
 from bolt.clip.precision import forward_pass
 from bolt.clip.tensor_names import matrix_names
-from bolt.clip.tower import ImageTower
+from bolt.clip.tower import ImageTower, Tower
 from bolt.clip.tower_shape import TowerShape, UnsupportedTower
-from bolt.protocol import Precision
 
 
 class FeatureTower(ImageTower):
@@ -29,11 +28,8 @@ class FeatureTower(ImageTower):
     """
 
     def __init__(self, visual: nn.Module, shape: TowerShape) -> None:
-        nn.Module.__init__(self)
+        Tower.__init__(self, shape)
         self.visual = visual
-        self.shape = shape
-        self.precision: Precision | None = None
-        self.prompts = None
         self.requires_grad_(False).eval()
 
     def forward(self, images_B3SS: Tensor) -> Tensor:
@@ -45,13 +41,13 @@ class FeatureTower(ImageTower):
         """Return every tensor by its name in open_clip's *visual* tower, detached but not copied."""
         return {name: tensor.detach() for name, tensor in self.visual.state_dict().items()}
 
-    def copy(self, trainable: Iterable[str] = ()) -> ImageTower:
+    def copy(self, trainable: Iterable[str] = ()) -> Self:
         """Return a copy that shares all tensors. Raises ``UnsupportedTower`` if ``trainable`` names a tensor."""
         if list(trainable):
             raise UnsupportedTower(f"the tensors of a {type(self.visual).__name__} cannot be trained")
         return copy.copy(self)
 
-    def with_prompts(self, prompts_JKW: Tensor) -> ImageTower:
+    def with_prompts(self, prompts_JKW: Tensor) -> Self:
         raise UnsupportedTower(f"a {type(self.visual).__name__} cannot take learned tokens")
 
 
@@ -85,7 +81,7 @@ class TimmTower(FeatureTower):
         own = dict(self.visual.named_parameters())
         return {name: f"visual.{name.removesuffix('.weight')}" for name in matrix_names(own)}
 
-    def copy(self, trainable: Iterable[str] = ()) -> ImageTower:
+    def copy(self, trainable: Iterable[str] = ()) -> Self:
         return ImageTower.copy(self, trainable)
 
 

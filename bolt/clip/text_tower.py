@@ -9,41 +9,32 @@ with learned tokens, K learned tokens.
 
 from __future__ import annotations
 
-import copy
-from typing import ClassVar, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from bolt.clip.precision import forward_pass
-from bolt.clip.tensor_names import BLOCKS, matrix_module_paths, tensor_names
-from bolt.clip.tower import Block, check_prompts, put_prompt
+from bolt.clip.tensor_names import tensor_names
+from bolt.clip.tower import Block, Tower, put_prompt
 from bolt.clip.tower_shape import TextShape, text_shape_from_open_clip
-from bolt.protocol import Precision
 
 PROMPTS_AT_ONCE = 256
 """Largest number of prompts that the tower encodes at once, to limit the memory. More prompts are encoded in parts, and
 training computes each part again in the backward pass."""
 
 
-class TextTower(nn.Module):
+class TextTower(Tower):
     """A causal text transformer: token embeddings (P, L, W) -> raw joint embeddings (P, D).
 
-    Attributes:
-        precision: number format of the matrix products; copies inherit it. ``None`` is the device's default.
-        prompts: learned tokens (J, K, W), K for each of the first J blocks. They replace the words behind the start
-            token. ``None`` if there are no learned tokens, as in CLIP.
-        block_names: prefix of the tensor names of a block, before the block's number.
+    Its learned tokens replace the words behind the start token.
     """
 
-    block_names: ClassVar[str] = BLOCKS
+    shape: TextShape
 
     def __init__(self, shape: TextShape) -> None:
-        super().__init__()
-        self.shape = shape
-        self.precision: Precision | None = None
-        self.prompts: nn.Parameter | None = None
+        super().__init__(shape)
         self.token_embedding = nn.Embedding(shape.vocabulary, shape.width)
         self.positional_embedding = nn.Parameter(torch.empty(shape.context_length, shape.width))
         self.blocks = nn.ModuleList(Block(shape, causal=True) for _ in range(shape.layers))
@@ -69,25 +60,6 @@ class TextTower(nn.Module):
             setattr(tower.get_submodule(owner), attribute, nn.Parameter(theirs[name].detach()))
         tower.proj.weight = nn.Parameter(theirs["text_projection"].detach().T.contiguous())
         return tower.requires_grad_(False).eval()
-
-    def matrix_paths(self) -> dict[str, str]:
-        """Map open_clip's names of the blocks' weight matrices to the paths of the linear modules, in network order."""
-        return matrix_module_paths(self.shape.layers)
-
-    def copy(self) -> TextTower:
-        """Return a copy that shares all tensors; adapters can be attached to the copy."""
-        shared = {id(tensor): tensor for tensor in self.parameters()}
-        return copy.deepcopy(self, memo=shared)  # deepcopy shares the tensors in its memo
-
-    def with_prompts(self, prompts_JKW: Tensor) -> TextTower:
-        """Return a copy with these learned tokens, which are trainable. All other tensors are shared.
-
-        Raises ``TensorMismatch`` if the tokens do not fit.
-        """
-        check_prompts(prompts_JKW, self.shape)
-        clone = self.copy()
-        clone.prompts = nn.Parameter(prompts_JKW.detach())
-        return clone
 
     def embed(self, tokens_PL: Tensor) -> Tensor:
         """Map token numbers (P, L) to their embeddings (P, L, W), without the embeddings of the positions."""

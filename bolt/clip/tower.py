@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar, Protocol, cast
+from typing import ClassVar, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -76,15 +76,6 @@ class Block(nn.Module):
         return cast(Tensor, x + linear_after(self.activation, hidden, self.c_proj))
 
 
-def check_prompts(prompts_JKW: Tensor, shape: BlockShape) -> None:
-    """Raise ``TensorMismatch`` if deep prompts (J, K, W) do not fit a tower of this shape."""
-    found = tuple(prompts_JKW.shape)
-    if prompts_JKW.ndim != 3 or found[2] != shape.width or not 1 <= found[0] <= shape.layers:
-        raise TensorMismatch(
-            f"deep prompts {found} do not fit a tower of {shape.layers} blocks and width {shape.width}"
-        )
-
-
 def put_prompt(x_BTW: Tensor, prompts_JKW: Tensor | None, block: int, at: int) -> Tensor:
     """Return the input of block number ``block`` with the block's prompt in place of the K tokens from ``at`` on.
 
@@ -96,23 +87,58 @@ def put_prompt(x_BTW: Tensor, prompts_JKW: Tensor | None, block: int, at: int) -
     return torch.cat([x_BTW[:, :at], prompt_BKW, x_BTW[:, at + prompt_BKW.shape[1] :]], dim=1)
 
 
-class ImageTower(nn.Module):
-    """A vision transformer: normalised images (B, 3, S, S) -> raw joint embeddings (B, D).
+class Tower(nn.Module):
+    """What image towers and text towers share.
 
     Attributes:
         precision: number format of the matrix products; copies inherit it. ``None`` is the device's default.
-        prompts: learned tokens (J, K, W), K for each of the first J blocks (deep visual prompts, Jia et al., 2022,
-            arXiv:2203.12119). They follow the patches. ``None`` if there are no learned tokens, as in CLIP.
+        prompts: learned tokens (J, K, W), K for each of the first J blocks. ``None`` if there are no learned tokens, as
+            in CLIP.
         block_names: prefix of the tensor names of a block, before the block's number.
     """
 
     block_names: ClassVar[str] = BLOCKS
 
-    def __init__(self, shape: TowerShape) -> None:
+    def __init__(self, shape: BlockShape) -> None:
         super().__init__()
         self.shape = shape
         self.precision: Precision | None = None
         self.prompts: nn.Parameter | None = None
+
+    def matrix_paths(self) -> dict[str, str]:
+        """Map open_clip's names of the weight matrices to this module's linear modules, in network order."""
+        return matrix_module_paths(self.shape.layers)
+
+    def copy(self) -> Self:
+        """Return a copy that shares all tensors; adapters can be attached to the copy."""
+        shared = {id(tensor): tensor for tensor in self.parameters()}
+        return copy.deepcopy(self, memo=shared)  # deepcopy does not copy what its memo holds
+
+    def with_prompts(self, prompts_JKW: Tensor) -> Self:
+        """Return a copy with these learned tokens, which are trainable. All other tensors are shared.
+
+        Raises ``TensorMismatch`` if the tokens do not fit, and ``UnsupportedTower`` if the transformer is not CLIP's.
+        """
+        found, shape = tuple(prompts_JKW.shape), self.shape
+        if prompts_JKW.ndim != 3 or found[2] != shape.width or not 1 <= found[0] <= shape.layers:
+            raise TensorMismatch(
+                f"deep prompts {found} do not fit a tower of {shape.layers} blocks and width {shape.width}"
+            )
+        clone = self.copy()
+        clone.prompts = nn.Parameter(prompts_JKW.detach())
+        return clone
+
+
+class ImageTower(Tower):
+    """A vision transformer: normalised images (B, 3, S, S) -> raw joint embeddings (B, D).
+
+    Its learned tokens follow the patches (deep visual prompts, Jia et al., 2022, arXiv:2203.12119).
+    """
+
+    shape: TowerShape
+
+    def __init__(self, shape: TowerShape) -> None:
+        super().__init__(shape)
         tokens = (shape.image_size // shape.patch_size) ** 2 + 1
         self.class_embedding = nn.Parameter(torch.empty(shape.width))
         self.positional_embedding = nn.Parameter(torch.empty(tokens, shape.width))
@@ -178,10 +204,6 @@ class ImageTower(nn.Module):
         """Map the names of :meth:`state_dict_open_clip` to this module's parameters, in network order."""
         return tensor_names(self.shape.layers) | ({} if self.prompts is None else {DEEP_PROMPTS: "prompts"})
 
-    def matrix_paths(self) -> dict[str, str]:
-        """Map the names of the weight matrices to this module's linear modules, in network order."""
-        return matrix_module_paths(self.shape.layers)
-
     def own_tensors(self) -> dict[str, Tensor]:
         """Return every tensor by open_clip's name, detached but not copied. Here ``proj`` is (embed, width)."""
         own = dict(self.named_parameters())
@@ -201,7 +223,7 @@ class ImageTower(nn.Module):
         for name, own in self.own_tensors().items():
             own.copy_(tensors[name].T if name == PROJECTION else tensors[name])
 
-    def copy(self, trainable: Iterable[str] = ()) -> ImageTower:
+    def copy(self, trainable: Iterable[str] = ()) -> Self:
         """Return a copy in which the ``trainable`` tensors are new and trainable. All other tensors are shared.
 
         Names are those of :meth:`state_dict_open_clip`, so ``copy(tower.state_dict_open_clip())`` makes every tensor
@@ -224,16 +246,6 @@ class ImageTower(nn.Module):
         own = clone.own_tensors()
         for name, tensor in tensors.items():
             own[name].copy_(tensor.detach())
-        return clone
-
-    def with_prompts(self, prompts_JKW: Tensor) -> ImageTower:
-        """Return a frozen copy with these deep prompts, which are trainable. All other tensors are shared.
-
-        Raises ``TensorMismatch`` if the prompts do not fit, and ``UnsupportedTower`` if the transformer is not CLIP's.
-        """
-        check_prompts(prompts_JKW, self.shape)
-        clone = self.copy()
-        clone.prompts = nn.Parameter(prompts_JKW.detach())
         return clone
 
     def _check(self, tensors: Mapping[str, Tensor]) -> None:
@@ -272,7 +284,7 @@ def tower_digest(tower: ImageTower) -> str:
     return digest.hexdigest()[:16]
 
 
-def matrix_modules(tower: ImageTower) -> dict[str, nn.Linear]:
+def matrix_modules(tower: Tower) -> dict[str, nn.Linear]:
     """Map open_clip's names of the weight matrices to the tower's linear modules, in network order.
 
     The matrix is the module's ``weight`` (out, in). Only ``proj`` is transposed in open_clip: (width, embed).
@@ -280,15 +292,7 @@ def matrix_modules(tower: ImageTower) -> dict[str, nn.Linear]:
     return {name: cast(nn.Linear, tower.get_submodule(path)) for name, path in tower.matrix_paths().items()}
 
 
-class NamedMatrices(Protocol):
-    """A tower that finds the linear modules of its weight matrices by name: an image tower or a text tower."""
-
-    def matrix_paths(self) -> dict[str, str]: ...
-
-    def get_submodule(self, target: str) -> nn.Module: ...
-
-
-def replace_matrix(tower: NamedMatrices, name: str, make: Callable[[nn.Linear], nn.Module]) -> nn.Module:
+def replace_matrix(tower: Tower, name: str, make: Callable[[nn.Linear], nn.Module]) -> nn.Module:
     """Replace the linear module of the matrix ``name`` by ``make(linear)``; return the new module."""
     owner, _, attribute = tower.matrix_paths()[name].rpartition(".")
     parent = tower.get_submodule(owner)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bolt.clip.text_tower import TextTower
-from bolt.clip.tower import ImageTower, matrix_modules, replace_matrix
+from bolt.clip.tower import Tower, matrix_modules, replace_matrix
 from bolt.seeds import isolated_torch_rng
 from bolt.spectral.directions import directions_per_source
 from bolt.util.ranges import EACH_ONCE, AtLeast0, AtLeast1, Below1, Checked, some_of
@@ -67,13 +67,13 @@ class AdapterSettings(Checked):
             raise ValueError("last_blocks and match_sources exclude each other: one of them must be 0")
 
 
-def bolt_coefficient_count(tower: ImageTower, sources: int) -> int:
+def bolt_coefficient_count(tower: Tower, sources: int) -> int:
     """Count the coefficients that BOLT trains on a tower: 12 per matrix and source, fewer if a matrix is too small."""
     limits = [min(matrix.in_features, matrix.out_features) for matrix in matrix_modules(tower).values()]
     return sum(sources * directions_per_source(_BOLT_DIRECTIONS, limit, sources) for limit in limits)
 
 
-def parameters_per_block(tower: ImageTower, settings: AdapterSettings, dora: bool = False) -> int:
+def parameters_per_block(tower: Tower, settings: AdapterSettings, dora: bool = False) -> int:
     """Count the parameters of one block's adapters: r (m + n) per matrix, and m more with DoRA."""
     paths, count = tower.matrix_paths(), 0
     for name, part in block_targets(tower, 0, settings):
@@ -83,7 +83,7 @@ def parameters_per_block(tower: ImageTower, settings: AdapterSettings, dora: boo
     return count
 
 
-def block_targets(tower: ImageTower | TextTower, index: int, settings: AdapterSettings) -> list[tuple[str, str]]:
+def block_targets(tower: Tower, index: int, settings: AdapterSettings) -> list[tuple[str, str]]:
     """Return (name, part) of each matrix of block ``index`` that gets an adapter.
 
     ``part`` is ``.q``, ``.k`` or ``.v`` if the adapter is on that part of a fused query-key-value matrix, else empty.
@@ -97,7 +97,7 @@ def block_targets(tower: ImageTower | TextTower, index: int, settings: AdapterSe
     return [(name, part) for name, part in named if name in known]
 
 
-def adapted_blocks(tower: ImageTower | TextTower, settings: AdapterSettings, dora: bool = False) -> int:
+def adapted_blocks(tower: Tower, settings: AdapterSettings, dora: bool = False) -> int:
     """Return how many blocks have adapters. They are the last blocks of the tower.
 
     Raises ``ValueError`` if ``last_blocks`` exceeds the tower's blocks, or if ``match_sources`` allows fewer
@@ -134,9 +134,7 @@ def attach_adapters(
             root.set_submodule(path, adapter.train(root.training))
 
 
-def attach_to_tower(
-    tower: ImageTower | TextTower, settings: AdapterSettings, dora: bool, *axes: str | int
-) -> dict[str, str]:
+def attach_to_tower(tower: Tower, settings: AdapterSettings, dora: bool, *axes: str | int) -> dict[str, str]:
     """Attach the adapters to a tower; returns the adapted matrices, open_clip name -> module path.
 
     A fused query-key-value matrix is split first, so that each part can have its own adapter. Raises the errors of
