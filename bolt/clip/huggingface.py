@@ -71,31 +71,31 @@ def from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     that :func:`bolt.clip.tensor_names.check_tensors` reports them. Tensors outside the vision model are left out.
     """
     prefix = VISION if any(name.startswith(VISION) for name in tensors) else ""
-    vision = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    vision.pop("embeddings.position_ids", None)  # older versions store the positions 0, 1, 2, ...
-    projection = tensors.get(VISUAL_PROJECTION)
-    vision.pop(VISUAL_PROJECTION, None)
-    found = {
-        open_clip_name: vision.pop(hf_name) for open_clip_name, hf_name in _OUTSIDE_BLOCKS.items() if hf_name in vision
-    }
-    found |= take_blocks(vision)
-    if projection is not None:
-        found[PROJECTION] = projection.T.contiguous()
-    return found | vision
+    return _tower(tensors, prefix, _OUTSIDE_BLOCKS, {PROJECTION: VISUAL_PROJECTION})
 
 
 def whole_from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Convert both towers of a Hugging Face ``CLIPModel`` to open_clip's names. Unknown names are kept."""
     found = {f"visual.{name}": tensor for name, tensor in from_huggingface(tensors).items()}
-    text = {name.removeprefix(TEXT): tensor for name, tensor in tensors.items() if name.startswith(TEXT)}
-    text.pop("embeddings.position_ids", None)
-    found |= {ours: text.pop(theirs) for ours, theirs in _TEXT_OUTSIDE_BLOCKS.items() if theirs in text}
-    found |= take_blocks(text)
-    if (projection := tensors.get("text_projection.weight")) is not None:
-        found["text_projection"] = projection.T.contiguous()
-    if (scale := tensors.get("logit_scale")) is not None:
-        found["logit_scale"] = scale
-    return found | text
+    found |= {name: tensors[name] for name in ("logit_scale",) if name in tensors}
+    return found | _tower(tensors, TEXT, _TEXT_OUTSIDE_BLOCKS, {"text_projection": "text_projection.weight"})
+
+
+def _tower(
+    tensors: Mapping[str, Tensor], prefix: str, outside: Mapping[str, str], projection: Mapping[str, str]
+) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with ``prefix``, and the projection, by open_clip's names.
+
+    ``outside`` and ``projection`` map open_clip's names outside of the blocks to the names in transformers.
+    """
+    own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    own.pop("embeddings.position_ids", None)  # older versions store the positions 0, 1, 2, ...
+    found = {ours: own.pop(theirs) for ours, theirs in outside.items() if theirs in own} | take_blocks(own)
+    for ours, theirs in projection.items():
+        own.pop(theirs, None)
+        if theirs in tensors:
+            found[ours] = tensors[theirs].T.contiguous()
+    return found | own
 
 
 def take_blocks(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
