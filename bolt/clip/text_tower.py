@@ -56,10 +56,9 @@ class TextTower(Tower):
         paths |= {n: path for n, path in tensor_names(tower.shape.layers).items() if n.startswith("transformer.")}
         theirs = dict(text.named_parameters())
         for name, path in paths.items():
-            owner, _, attribute = path.rpartition(".")
-            setattr(tower.get_submodule(owner), attribute, nn.Parameter(theirs[name].detach()))
-        tower.proj.weight = nn.Parameter(theirs["text_projection"].detach().T.contiguous())
-        return tower.requires_grad_(False).eval()
+            tower.place(path, theirs[name])
+        tower.place("proj.weight", theirs["text_projection"].T.contiguous())
+        return tower.eval()
 
     def embed(self, tokens_PL: Tensor) -> Tensor:
         """Map token numbers (P, L) to their embeddings (P, L, W), without the embeddings of the positions."""

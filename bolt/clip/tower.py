@@ -109,6 +109,11 @@ class Tower(nn.Module):
         """Map open_clip's names of the weight matrices to this module's linear modules, in network order."""
         return matrix_module_paths(self.shape.layers)
 
+    def place(self, path: str, tensor: Tensor) -> None:
+        """Use a tensor, which is not copied, as the frozen parameter at ``path``."""
+        owner, _, attribute = path.rpartition(".")
+        setattr(self.get_submodule(owner), attribute, nn.Parameter(tensor.detach(), requires_grad=False))
+
     def copy(self) -> Self:
         """Return a copy that shares all tensors; adapters can be attached to the copy."""
         shared = {id(tensor): tensor for tensor in self.parameters()}
@@ -169,8 +174,10 @@ class ImageTower(Tower):
             tower = cls(shape)
             if DEEP_PROMPTS in tensors:
                 tower = tower.with_prompts(tensors[DEEP_PROMPTS])
-        tower._assign(tensors)
-        return tower.requires_grad_(False).eval()
+        tower._check(tensors)
+        for name, path in tower.tensor_paths().items():
+            tower.place(path, tensors[name].T.contiguous() if name == PROJECTION else tensors[name])
+        return tower.eval()
 
     def forward(self, images_B3SS: Tensor) -> Tensor:
         """Return raw (not normalised) embeddings, (B, D)."""
@@ -252,14 +259,6 @@ class ImageTower(Tower):
         own = {name: tuple(tensor.shape) for name, tensor in self.own_tensors().items()}
         check_tensors(tensors, own | {name: own[name][::-1] for name in own if name == PROJECTION})
 
-    def _assign(self, tensors: Mapping[str, Tensor]) -> None:
-        """Use the given tensors as this tower's parameters; only the transposed ``proj`` is copied."""
-        self._check(tensors)
-        for name, path in self.tensor_paths().items():
-            value = tensors[name].T.contiguous() if name == PROJECTION else tensors[name]
-            owner, _, attribute = path.rpartition(".")
-            setattr(self.get_submodule(owner), attribute, nn.Parameter(value, requires_grad=False))
-
 
 def replace_tensors(frozen: ImageTower, tensors: Mapping[str, Tensor]) -> ImageTower:
     """Return a copy of a frozen tower in which ``tensors``, by open_clip's names, replace the tower's own.
@@ -294,8 +293,7 @@ def matrix_modules(tower: Tower) -> dict[str, nn.Linear]:
 
 def replace_matrix(tower: Tower, name: str, make: Callable[[nn.Linear], nn.Module]) -> nn.Module:
     """Replace the linear module of the matrix ``name`` by ``make(linear)``; return the new module."""
-    owner, _, attribute = tower.matrix_paths()[name].rpartition(".")
-    parent = tower.get_submodule(owner)
-    module = make(cast(nn.Linear, getattr(parent, attribute)))
-    setattr(parent, attribute, module)
+    path = tower.matrix_paths()[name]
+    module = make(cast(nn.Linear, tower.get_submodule(path)))
+    tower.set_submodule(path, module)
     return module
