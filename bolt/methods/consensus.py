@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, register_merging
+from bolt.methods.common.merging import MergingSettings, by_merging, register_merging
 from bolt.methods.task_arithmetic import sum_of_task_vectors
 from bolt.spectral.sources import Sources
-from bolt.task.task import Adapted, Task
+from bolt.task.task import Task
 from bolt.util.ranges import AtLeast0, NotNegative
 
 
@@ -50,15 +50,11 @@ def users(total: Mapping[str, Tensor], vectors: Iterable[Mapping[str, Tensor]], 
     return counts
 
 
-def adapt(task: Task, settings: ConsensusSettings) -> Adapted:
-    """Mask the sum and choose the scale. Raises ``ValueError`` without sources, or if a task vector is not finite."""
-
-    def merge(sources: Sources) -> dict[str, Tensor]:
-        total = sum_of_task_vectors(task, sources)
-        counts = users(total, map(sources.task_vector, sources.names), settings.mask_strength)
-        return {name: torch.where(counts[name] >= settings.tasks, tensor, 0) for name, tensor in total.items()}
-
-    return adapt_by_merging(task, settings, merge)
+def consensus_update(task: Task, sources: Sources, settings: ConsensusSettings) -> dict[str, Tensor]:
+    """Return the masked sum by tensor. Raises ``ValueError`` if a task vector is not finite."""
+    total = sum_of_task_vectors(task, sources)
+    counts = users(total, map(sources.task_vector, sources.names), settings.mask_strength)
+    return {name: torch.where(counts[name] >= settings.tasks, tensor, 0) for name, tensor in total.items()}
 
 
 register_merging(
@@ -66,5 +62,6 @@ register_merging(
     title="Consensus",
     summary="adds the entries of the summed task vectors that several tasks use",
     paper="https://arxiv.org/abs/2405.07813",
-    adapt=adapt,
+    adapt=by_merging(consensus_update),
+    settings_class=ConsensusSettings,
 )

@@ -13,20 +13,13 @@ from the official code:
 Shape legend: (m, n) a weight matrix.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from bolt.clip.tensor_names import matrix_names
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, register_merging
+from bolt.methods.common.merging import by_merging, mean_task_vectors, register_merging
 from bolt.spectral.directions import top_directions
 from bolt.spectral.sources import Sources
-from bolt.task.task import Adapted, Task
-
-
-@dataclass(frozen=True)
-class IsoCSettings(MergingSettings):
-    """The candidate scales."""
+from bolt.task.task import Task
 
 
 def isotropic(matrix: Tensor) -> Tensor:
@@ -39,17 +32,13 @@ def isotropic(matrix: Tensor) -> Tensor:
     return directions.s.sum() / rank * directions.u @ directions.v.mT
 
 
-def adapt(task: Task, settings: IsoCSettings) -> Adapted:
-    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if a source is not finite."""
+def iso_c_update(task: Task, sources: Sources, settings: object = None) -> dict[str, Tensor]:
+    """Return the update of every tensor. Raises ``ValueError`` if a task vector is not finite."""
     state = task.backbone.tower.state_dict_open_clip()
-
-    def merge(sources: Sources) -> dict[str, Tensor]:
-        update = mean_task_vectors(sources, state)
-        for name in matrix_names(state):
-            update[name] = isotropic(update[name].to(task.backbone.device) * len(sources.names))
-        return update
-
-    return adapt_by_merging(task, settings, merge)
+    update = mean_task_vectors(sources, state)
+    for name in matrix_names(state):
+        update[name] = isotropic(update[name].to(task.backbone.device) * len(sources.names))
+    return update
 
 
 register_merging(
@@ -57,5 +46,5 @@ register_merging(
     title="Iso-C",
     summary="merges the sources' task vectors and equalises their singular values",
     paper="https://arxiv.org/abs/2502.04959",
-    adapt=adapt,
+    adapt=by_merging(iso_c_update),
 )

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tensor_names import matrix_names
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, register_merging
+from bolt.methods.common.merging import MergingSettings, by_merging, mean_task_vectors, register_merging
 from bolt.methods.ties import TiesSettings, merge_task_vectors
 from bolt.spectral.sources import Sources
-from bolt.task.task import Adapted, Task
+from bolt.task.task import Task
 
 _SMALLEST = 1e-5
 """Singular values below this count as zero."""
@@ -60,17 +60,13 @@ def merge_matrices(vectors: Mapping[str, Sequence[Tensor]], settings: TiesSettin
     return {name: (bases[name] @ piece.view(shapes[name])).float() for name, piece in zip(bases, pieces, strict=True)}
 
 
-def adapt(task: Task, settings: KnotsSettings) -> Adapted:
-    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if a source is not finite."""
+def knots_update(task: Task, sources: Sources, settings: KnotsSettings) -> dict[str, Tensor]:
+    """Return the update of every tensor. Raises ``ValueError`` if a task vector is not finite."""
     state = task.backbone.tower.state_dict_open_clip()
-
-    def merge(sources: Sources) -> dict[str, Tensor]:
-        update = mean_task_vectors(sources, state)  # raises if a source is not finite
-        vectors = [sources.task_vector(source) for source in sources.names]
-        matrices = {name: [vector[name].to(task.backbone.device) for vector in vectors] for name in matrix_names(state)}
-        return update | merge_matrices(matrices, settings)
-
-    return adapt_by_merging(task, settings, merge)
+    update = mean_task_vectors(sources, state)  # raises if a source is not finite
+    vectors = [sources.task_vector(source) for source in sources.names]
+    matrices = {name: [vector[name].to(task.backbone.device) for vector in vectors] for name in matrix_names(state)}
+    return update | merge_matrices(matrices, settings)
 
 
 register_merging(
@@ -78,5 +74,6 @@ register_merging(
     title="KnOTS",
     summary="merges the sources' task vectors by TIES in a basis that they share",
     paper="https://arxiv.org/abs/2410.19735",
-    adapt=adapt,
+    adapt=by_merging(knots_update),
+    settings_class=KnotsSettings,
 )

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, register_merging
+from bolt.methods.common.merging import MergingSettings, by_merging, mean_task_vectors, register_merging
 from bolt.spectral.sources import Sources
-from bolt.task.task import Adapted, Task
+from bolt.task.task import Task
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,10 @@ class TaskArithmeticSettings(MergingSettings):
     alphas: tuple[float, ...] = tuple(step / 20 for step in range(1, 21))
 
 
-def sum_of_task_vectors(task: Task, sources: Sources) -> dict[str, Tensor]:
+def sum_of_task_vectors(task: Task, sources: Sources, settings: object = None) -> dict[str, Tensor]:
     """Return the sum of the sources' task vectors by tensor. Raises ``ValueError`` if one is not finite."""
     mean = mean_task_vectors(sources, task.backbone.tower.state_dict_open_clip())
     return {name: tensor * len(sources.names) for name, tensor in mean.items()}
-
-
-def adapt(task: Task, settings: TaskArithmeticSettings) -> Adapted:
-    """Add the scaled sum. Raises ``ValueError`` without sources, or if a task vector is not finite."""
-    return adapt_by_merging(task, settings, lambda sources: sum_of_task_vectors(task, sources))
 
 
 register_merging(
@@ -41,5 +36,6 @@ register_merging(
     title="Task arithmetic",
     summary="adds the mean of the sources' task vectors to the tower",
     paper="https://arxiv.org/abs/2212.04089",
-    adapt=adapt,
+    adapt=by_merging(sum_of_task_vectors),
+    settings_class=TaskArithmeticSettings,
 )

@@ -27,9 +27,9 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, register_merging
+from bolt.methods.common.merging import MergingSettings, by_merging, register_merging
 from bolt.spectral.sources import Sources
-from bolt.task.task import Adapted, Task
+from bolt.task.task import Task
 from bolt.util.ranges import Range
 
 
@@ -83,10 +83,9 @@ def merge_task_vectors(
     return merged_M / count_M.clamp_min(1) if merge == "mean" else merged_M
 
 
-def ties_update(
-    task: Task, sources: Sources, keep_percent: float = 20.0, merge: Literal["mean", "sum"] = "mean"
-) -> dict[str, Tensor]:
+def ties_update(task: Task, sources: Sources, settings: TiesSettings | None = None) -> dict[str, Tensor]:
     """Return the merged task vector by tensor. Raises ``ValueError`` if a source is not finite."""
+    settings = settings or TiesSettings()
     state, device = task.backbone.tower.state_dict_open_clip(), task.backbone.device
 
     def read(source: str) -> Tensor:
@@ -96,16 +95,9 @@ def ties_update(
             raise ValueError(f"the task vector of {source} has NaN or infinite entries")
         return vector_M
 
-    merged_M = merge_task_vectors(read, sources.names, keep_percent, merge)
+    merged_M = merge_task_vectors(read, sources.names, settings.keep_percent, settings.merge)
     parts = torch.split(merged_M, [tensor.numel() for tensor in state.values()])
     return {name: part.view(state[name].shape) for name, part in zip(state, parts, strict=True)}
-
-
-def adapt(task: Task, settings: TiesSettings) -> Adapted:
-    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if a source is not finite."""
-    return adapt_by_merging(
-        task, settings, lambda sources: ties_update(task, sources, settings.keep_percent, settings.merge)
-    )
 
 
 register_merging(
@@ -113,6 +105,7 @@ register_merging(
     title="TIES",
     summary="trims the sources' task vectors, elects signs, and merges the rest",
     paper="https://arxiv.org/abs/2306.01708",
-    adapt=adapt,
+    adapt=by_merging(ties_update),
+    settings_class=TiesSettings,
     uses_mean_task_vector=False,
 )

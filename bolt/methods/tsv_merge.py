@@ -9,23 +9,16 @@ the official code:
   two-dimensional tensor as a matrix.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from bolt.clip.tensor_names import matrix_names
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, register_merging
+from bolt.methods.common.merging import by_merging, mean_task_vectors, register_merging
 from bolt.spectral.bases import tsv_merge
 from bolt.spectral.sources import Sources
-from bolt.task.task import Adapted, Task
+from bolt.task.task import Task
 
 
-@dataclass(frozen=True)
-class TsvMergeSettings(MergingSettings):
-    """The candidate scales."""
-
-
-def tsv_update(task: Task, sources: Sources) -> dict[str, Tensor]:
+def tsv_update(task: Task, sources: Sources, settings: object = None) -> dict[str, Tensor]:
     """Return the update of every tensor. Raises ``ValueError`` if a task vector is not finite."""
     width, state = task.backbone.tower.shape.width, task.backbone.tower.state_dict_open_clip()
     matrices = matrix_names(state)
@@ -35,11 +28,6 @@ def tsv_update(task: Task, sources: Sources) -> dict[str, Tensor]:
         m, n = state[name].shape
         update[name] = tsv_merge(sources.directions(name, per_source), (m, n))
     return update
-
-
-def adapt(task: Task, settings: TsvMergeSettings) -> Adapted:
-    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if a source is not finite."""
-    return adapt_by_merging(task, settings, lambda sources: tsv_update(task, sources))
 
 
 def directions_of_each(settings: object, width: int, sources: int) -> int:
@@ -52,6 +40,6 @@ register_merging(
     title="TSV-M",
     summary="merges the singular vectors of the sources' task vectors",
     paper="https://arxiv.org/abs/2412.00081",
-    adapt=adapt,
+    adapt=by_merging(tsv_update),
     source_directions=directions_of_each,
 )

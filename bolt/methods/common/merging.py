@@ -6,7 +6,7 @@ An update is a mapping from open_clip's tensor names to tensors in open_clip's o
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -60,25 +60,29 @@ class MergingSettings(Checked):
     alphas: Annotated[tuple[float, ...], NOT_EMPTY] = tuple(step / 10 for step in range(1, 31))
 
 
-def adapt_by_merging(
-    task: Task, settings: MergingSettings, merge: Callable[[Sources], Mapping[str, Tensor]]
-) -> Adapted:
-    """Add an update to the frozen tower, at the scale that is most accurate on the support (at a tie, the smallest).
+def by_merging(update: Callable[[Task, Sources, Any], Mapping[str, Tensor]]) -> Callable[[Task, Any], Adapted]:
+    """Return the function ``adapt`` of a method that adds an update to the frozen tower.
+
+    The scale is the one that is most accurate on the support (at a tie, the smallest). ``adapt`` raises ``ValueError``
+    without sources.
 
     Args:
-        merge: sources -> the update. The update may depend on the sources, the frozen tower and the settings only.
-
-    Raises ``ValueError`` without sources.
+        update: ``update(task, sources, settings)`` -> the update. It may depend on the sources, the frozen tower and
+            the settings only.
     """
-    base, sources = task.backbone.tower, required_sources(task)
 
-    def on_device() -> dict[str, Tensor]:
-        return {name: tensor.to(task.backbone.device) for name, tensor in merge(sources).items()}
+    def adapt(task: Task, settings: MergingSettings) -> Adapted:
+        base, sources = task.backbone.tower, required_sources(task)
 
-    update = sources.cached(("update", settings), on_device)
-    choice = choose_scale(task, settings.alphas, lambda scale: with_update(base, update, scale))
-    tower = with_update(base, update, choice.scale)
-    return Adapted(task.text_head, tower, details=choice.details, source_key=(settings, sources.names, choice.scale))
+        def on_device() -> dict[str, Tensor]:
+            return {name: tensor.to(task.backbone.device) for name, tensor in update(task, sources, settings).items()}
+
+        made = sources.cached((update, settings), on_device)
+        choice = choose_scale(task, settings.alphas, lambda scale: with_update(base, made, scale))
+        tower, key = with_update(base, made, choice.scale), (update, settings, sources.names, choice.scale)
+        return Adapted(task.text_head, tower, details=choice.details, source_key=key)
+
+    return adapt
 
 
 register_merging = partial(
