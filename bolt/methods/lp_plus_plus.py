@@ -40,7 +40,6 @@ E = D + 1 with the bias.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -65,7 +64,7 @@ from bolt.seeds import torch_generator
 from bolt.task.classifiers import append_one
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import fit_task
-from bolt.training.loop import Diverged, PlainRecipe, cross_entropy
+from bolt.training.loop import PlainRecipe, check_finite, cross_entropy
 from bolt.util.ranges import NOT_EMPTY, AtLeast1, AtLeast2, Below1, Checked, NotNegative, Positive
 
 _OFFICIAL_MOMENTUM = 0.9
@@ -143,7 +142,7 @@ def _correct(settings: LpPlusPlusSettings, counts: Sequence[int], views: _Views,
         losses.append(step(number, unit(number % settings.views)))
         if number + 1 in counts:
             correct.append(stack.correct(blend.logits(stack.queries_FHD)))
-    _finite(losses)
+    check_finite(torch.stack(losses), [blend.weight_CE, blend.alpha_C], "step")
     return torch.stack(correct)
 
 
@@ -241,17 +240,8 @@ def _train(task: Task, settings: LpPlusPlusSettings, blend: Blend, step: Step, v
     for number in range(settings.steps):
         losses.append(step(number, views.unit(number % settings.views)))
         task.after_epoch(number, blend.adapted)
-    for number, loss in enumerate(_finite(losses)):
+    for number, loss in enumerate(check_finite(torch.stack(losses), [blend.weight_CE, blend.alpha_C], "step")):
         task.report(number, {"train_loss": loss, "learning_rate": rate})
-
-
-def _finite(losses: Sequence[Tensor]) -> list[float]:
-    """Return the losses as numbers, after one wait for the GPU. Raises ``Diverged`` if a loss is NaN or infinite."""
-    numbers: list[float] = torch.stack(list(losses)).tolist()
-    for step, loss in enumerate(numbers):
-        if not math.isfinite(loss):
-            raise Diverged(f"the loss of step {step} is {loss}")
-    return numbers
 
 
 def _train_as_published(

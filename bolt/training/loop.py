@@ -260,20 +260,23 @@ def cross_entropy(logits_BC: Tensor, labels_B: Tensor) -> Tensor:
     return F.cross_entropy(logits_BC.float(), labels_B)
 
 
-def check_finite(losses: Tensor, trained: Iterable[Tensor], step: str, first: int = 0) -> None:
-    """Raise ``Diverged`` if the loss of a step, or a parameter after the last step, is NaN or infinite.
+def check_finite(losses: Tensor, trained: Iterable[Tensor], step: str, first: int = 0) -> list[float]:
+    """Return the losses as numbers, after one wait for the GPU.
+
+    Raises ``Diverged`` if the loss of a step, or a parameter after the last step, is NaN or infinite.
 
     Args:
         losses: the loss of each step.
         step: the name of a step in the message, such as ``outer update``.
         first: the number of the first step.
     """
-    values = losses.tolist()
+    values: list[float] = losses.tolist()
     bad = next((index for index, value in enumerate(values) if not math.isfinite(value)), None)
     if bad is not None:
         raise Diverged(f"the loss of {step} {first + bad} is {values[bad]}")
     if not torch.stack([torch.isfinite(tensor).all() for tensor in trained]).all():
         raise Diverged(f"a parameter is NaN or infinite after {step} {first + len(values) - 1}")
+    return values
 
 
 def _copies(trained: Sequence[Tensor]) -> list[Tensor]:
