@@ -48,23 +48,8 @@ class MtaSettings(Checked):
     agreement: NotNegative = 4.0
 
 
-@dataclass(frozen=True, eq=False)
-class Mode:
-    """The mode of one image's views, in float64.
-
-    Attributes:
-        mode_D: m, of unit length.
-        trust_V: y, the trust in each view.
-        squares_V: h_p^2, the squared bandwidths.
-    """
-
-    mode_D: Tensor
-    trust_V: Tensor
-    squares_V: Tensor
-
-
-def find_mode(unit_VD: Tensor, head_CD: Tensor, scale: float, settings: MtaSettings) -> Mode:
-    """Return the mode of the views; the search starts from the first view."""
+def find_mode(unit_VD: Tensor, head_CD: Tensor, scale: float, settings: MtaSettings) -> Tensor:
+    """Return the mode m (D,) of one image's views, of unit length in float64. The search starts from the first view."""
     unit_VD, head_CD = unit_VD.double(), head_CD.double()
     views = len(unit_VD)
     squared_VV = (unit_VD[:, None] - unit_VD).square().sum(dim=-1)
@@ -91,7 +76,7 @@ def find_mode(unit_VD: Tensor, head_CD: Tensor, scale: float, settings: MtaSetti
             density_V = density(mode_D)
             if float((mode_D - before).norm()) < _SETTLED:
                 break
-    return Mode(mode_D, trust_V, squares_V)
+    return mode_D
 
 
 def adapt(task: Task, settings: MtaSettings) -> Adapted:
@@ -101,7 +86,7 @@ def adapt(task: Task, settings: MtaSettings) -> Adapted:
     """
     unit_NVD = unit_test_features(task, settings.views)
     head_CD, scale = task.head_CD.to(unit_NVD), task.backbone.logit_scale
-    modes_ND = torch.stack([find_mode(unit_VD, head_CD, scale, settings).mode_D for unit_VD in unit_NVD])
+    modes_ND = torch.stack([find_mode(unit_VD, head_CD, scale, settings) for unit_VD in unit_NVD])
     logits_NC = (scale * modes_ND @ head_CD.double().T).float()
     return Adapted(task.text_head, fixed_NC=logits_NC.cpu())
 

@@ -177,8 +177,8 @@ class Adapted:
         tower: the adapted image tower; ``None`` for the frozen tower, whose cached features are then used.
         trainable_parameters: number of trained parameters.
         details: values that the method chose, e.g. ``{"alpha": 3.0}``; the tracker and the report show them.
-        coefficients: small named tensors to store with the result. BOLT stores the pooled and the trained coefficients
-            of each matrix.
+        coefficients: small named tensors that the method found, such as BOLT's pooled and trained coefficients of each
+            matrix. They are for the caller to look at; no result stores them.
         change: the tower's change as coefficients in a basis, if the method makes such a change. A model saved in this
             form is smaller.
         embed_classes: class names -> unit text embeddings (C, D), if the method changed the text side. It is used for
