@@ -96,11 +96,6 @@ def signal_when(
         process.wait()
 
 
-def kill_when(command: list[str], reached: Callable[[], bool], log: Path) -> bool:
-    """Start a command and kill it (``kill -9``) when ``reached`` is true; return ``False`` if it ended before."""
-    return signal_when(command, reached, log, signal.SIGKILL) is not None
-
-
 def scores(store: Path) -> dict[str, object]:
     """Return, by cell id, the evaluations, curves, details and parameters of each result, without times."""
     found: dict[str, object] = {}
