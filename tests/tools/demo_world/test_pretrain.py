@@ -1,7 +1,5 @@
 """The pre-training of the demo's CLIP: repeatable captioned pictures, and a run that can be interrupted."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.helpers.warm_process import run_forked
 from tools.demo_world.caption_pairs import LATE_SHARES, SHARES, draw_pairs
 
 ROOT = Path(__file__).parents[3]
@@ -40,9 +39,11 @@ def test_a_resumed_pretraining_continues_and_writes_loadable_weights(tmp_path: P
     weights, checkpoint = tmp_path / "clip.safetensors", tmp_path / "state.pt"
 
     def pretrain(images: int) -> str:
-        command = [sys.executable, "-m", "tools.demo_world.pretrain", "--out", str(weights), "--images", str(images)]
-        command += ["--batch", "64", "--checkpoint", str(checkpoint)]
-        return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        words = ["--out", str(weights), "--images", str(images), "--batch", "64", "--threads", "1"]
+        words += ["--checkpoint", str(checkpoint)]
+        done = run_forked(words, "from tools.demo_world.pretrain import main; main()", folder=ROOT)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     assert "step 2/2" in pretrain(128)
     assert "step 4/4" in pretrain(256)
