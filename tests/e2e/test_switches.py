@@ -9,13 +9,14 @@ from typer.testing import CliRunner
 
 from bolt.protocol import STRICT, SWITCHES, Protocol
 from orchestrator.cli.app import app
+from tests.conftest import GiveDatabase
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 NEEDS_FILES = {("support_draw", "listed")}
 """Switches that read lists which a lab keeps beside its data."""
 
 
-def test_every_switch_goes_through_a_grid_and_mlflow(tmp_path: Path) -> None:
+def test_every_switch_goes_through_a_grid_and_mlflow(tmp_path: Path, give_database: GiveDatabase) -> None:
     hints = get_type_hints(Protocol)
     changes = [
         (switch, value)
@@ -32,6 +33,7 @@ def test_every_switch_goes_through_a_grid_and_mlflow(tmp_path: Path) -> None:
     grid = {"title": "Switches", "blocks": [{**block, "protocol": protocol} for protocol in protocols]}
     path, store = tmp_path / "switches.yaml", str(tmp_path / "runs")
     path.write_text(yaml.safe_dump(grid))
+    give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
     ran = CliRunner().invoke(app, ["grid", str(path), "--local", "--store", store], catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
     assert "MLflow could not" not in ran.output

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import orchestrator.cli.app
 from orchestrator.__main__ import main
+from tests.conftest import GiveDatabase
 from tests.helpers.photographs import write_photographs
 from tests.helpers.waiting import TIMEOUT
 
@@ -57,7 +58,8 @@ def run(place: Path, *words: str | bytes, module: str = "orchestrator") -> subpr
 
 
 @pytest.mark.slow
-def test_names_are_utf8_whatever_the_locale(tmp_path: Path) -> None:
+def test_names_are_utf8_whatever_the_locale(tmp_path: Path, give_database: GiveDatabase) -> None:
+    give_database(tmp_path / "störe" / "mlflow" / "mlflow.db")
     write_photographs(tmp_path / "bücher", 6)
     (tmp_path / "bücher" / "red_mug").rename(tmp_path / "bücher" / "grün")
     added = run(tmp_path, "data", "add", "bücher", "--name", "mine")
