@@ -53,6 +53,7 @@ def test_rays_own_message_about_another_version_names_both() -> None:
 
 
 STARTS_AFTER_A_TRY_TO_JOIN = """
+import os
 from ray._raylet import get_authentication_mode
 get_authentication_mode()  # as a notebook that has used Ray: the mode is read once
 from orchestrator.execution.cluster import connect
@@ -61,7 +62,7 @@ try:
     connect("127.0.0.1:1").__enter__()
 except UserError:
     pass
-for time in range(2):
+for time in range(int(os.environ["STARTS"])):
     with connect(cpus=1):
         import ray
         print(ray.get(ray.remote(lambda: "answered").remote()))
@@ -76,12 +77,15 @@ def run_script(script: str, **variables: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env={**environment, **variables})
 
 
-@pytest.mark.parametrize("home", ["with a token", "not to be written"])
-def test_neither_a_token_of_another_cluster_nor_the_home_closes_a_local_instance(tmp_path: Path, home: str) -> None:
+@pytest.mark.parametrize(("home", "starts"), [("with a token", 2), ("not to be written", 1)])
+def test_neither_a_token_of_another_cluster_nor_the_home_closes_a_local_instance(
+    tmp_path: Path, home: str, starts: int
+) -> None:
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("a token " * 6)
-    done = run_script(STARTS_AFTER_A_TRY_TO_JOIN, HOME=str(tmp_path) if home == "with a token" else "/dev/null")
-    assert done.stdout.split() == ["answered", "answered"], done.stderr
+    place = str(tmp_path) if home == "with a token" else "/dev/null"
+    done = run_script(STARTS_AFTER_A_TRY_TO_JOIN, HOME=place, STARTS=str(starts))
+    assert done.stdout.split() == ["answered"] * starts, done.stderr
 
 
 LOSES_ITS_RAYLET = """
