@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GiveDatabase
 from tests.helpers.waiting import TIMEOUT
+from tests.helpers.warm_process import run_forked
 
 ROOT = Path(__file__).resolve().parents[2]
 GRID = """
@@ -22,11 +24,13 @@ blocks:
 
 
 def orchestrator(folder: Path, *words: str, beside: Path | None = None, code: int = 0) -> str:
-    """Run a command with a folder of packages; return its errors."""
-    paths = [str(path) for path in (beside, ROOT) if path]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-m", "orchestrator", *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+    """Run a command, with a folder of packages if ``beside`` is one; return its errors."""
+    if beside is None:
+        done = run_forked(words, folder=folder)
+    else:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(beside), str(ROOT)])}
+        command = [sys.executable, "-m", "orchestrator", *words]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == code, done.stderr + done.stdout
     return done.stderr
 
@@ -41,7 +45,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.e2e
-def test_workers_find_its_method_and_the_manifest_names_it(installed: Path, tmp_path: Path) -> None:
+def test_workers_find_its_method_and_the_manifest_names_it(
+    installed: Path, tmp_path: Path, give_database: GiveDatabase
+) -> None:
+    give_database(tmp_path / "store" / "mlflow" / "mlflow.db")
     (tmp_path / "grid.yaml").write_text(GRID)
     orchestrator(tmp_path, "grid", "grid.yaml", "--store", "store", beside=installed)
     (result,) = (tmp_path / "store" / "results").glob("*prototype*.json")
