@@ -129,6 +129,7 @@ def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:
 register(
     name="adamerging",
     title="AdaMerging",
+    palette=31,
     summary="learns a coefficient for every source and tensor by the entropy of predictions",
     paper="https://arxiv.org/abs/2310.02575",
     adapt=adapt,

@@ -106,6 +106,7 @@ def adapt(task: Task, settings: ApeSettings) -> Adapted:
 register(
     name="ape",
     title="APE",
+    palette=39,
     summary="adds a cache of the support on the channels that tell classes apart",
     paper="https://arxiv.org/abs/2304.01195",
     adapt=adapt,

@@ -81,6 +81,7 @@ def adapt(task: Task, settings: ApeTSettings) -> Adapted:
 register(
     name="ape_t",
     title="APE-T",
+    palette=40,
     summary="trains class residuals on the channels that tell classes apart, and weights of the cached images",
     paper="https://arxiv.org/abs/2304.01195",
     adapt=adapt,

@@ -120,6 +120,7 @@ def _tower_passes(support_size: int, settings: AtlasSettings) -> TowerPasses:
 register_tower_training(
     name="atlas",
     title="aTLAS",
+    palette=4,
     summary="trains a coefficient for every source and tensor",
     paper="https://arxiv.org/abs/2407.02880",
     adapt=adapt,

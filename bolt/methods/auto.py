@@ -157,6 +157,7 @@ _PRESETS: dict[str, dict[str, Sequence[str]]] = {
 register(
     name="auto",
     title="Choice on the support",
+    palette=23,
     summary="takes the candidate method that is best on held-out images of the support",
     paper="https://scikit-learn.org/stable/modules/cross_validation.html",
     adapt=adapt,

@@ -85,6 +85,9 @@ class Method:
         name: lower-case identifier, used in grids, results and tables.
         title: the name printed in tables and figures.
         summary: what the method does, in a few words that can follow the title.
+        palette: the method's position in the report's lists of colours, markers and lines; ``None``: the position is
+            computed from the name. Positions from 19 on repeat colours. Two methods of one colour must not be in one
+            test-time figure.
         paper: address of the paper or of the reference implementation.
         adapt: ``adapt(task, settings) -> Adapted``. An error that it raises is recorded as the cell's failure.
         settings_class: a frozen dataclass, whose defaults are the recommended recipe; by default the type that
@@ -162,6 +165,7 @@ class Method:
     training_forwards: float = 3.0
     idle: Sequence[Idle] = ()
     summary: str = ""
+    palette: int | None = None
 
     def __post_init__(self) -> None:
         if self.settings_class is NoneType:

@@ -62,6 +62,7 @@ def adapt(task: Task, settings: BitFitSettings) -> Adapted:
 register_tower_training(
     name="bitfit",
     title="BitFit",
+    palette=29,
     summary="trains the biases of the image tower",
     paper="https://arxiv.org/abs/2106.10199",
     adapt=adapt,

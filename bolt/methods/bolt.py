@@ -238,6 +238,7 @@ _IDLE = (
 register_tower_training(
     name="bolt",
     title="BOLT",
+    palette=1,
     summary="trains coefficients of an orthonormal basis of the sources' singular directions",
     paper=PAPER,
     adapt=adapt,
@@ -253,6 +254,7 @@ register_tower_training(
 register(
     name="bolt_pooled",
     title="BOLT (training-free)",
+    palette=6,
     summary="pools coefficients of an orthonormal basis of the sources' singular directions; trains nothing",
     paper=PAPER,
     adapt=adapt_pooled,

@@ -120,6 +120,7 @@ def train_prototypes(task: Task, settings: ClapSettings, text_CD: Tensor) -> Ada
 register(
     name="clap",
     title="CLAP",
+    palette=24,
     summary="trains class prototypes that a penalty holds to the text embeddings",
     paper="https://arxiv.org/abs/2312.12730",
     adapt=adapt,

@@ -83,6 +83,7 @@ def train_adapter(task: Task, settings: ClipAdapterSettings, down_HD: Tensor, up
 register(
     name="clip_adapter",
     title="CLIP-Adapter",
+    palette=15,
     summary="trains a small residual network on the image feature",
     paper="https://arxiv.org/abs/2110.04544",
     adapt=adapt,

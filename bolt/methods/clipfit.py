@@ -90,6 +90,7 @@ def adapt(task: Task, settings: ClipFitSettings) -> Adapted:
 register_tower_training(
     name="clipfit",
     title="CLIPFit",
+    palette=54,
     summary="trains biases of the text tower and the image tower's layer norms",
     paper="https://arxiv.org/abs/2409.16718",
     adapt=adapt,

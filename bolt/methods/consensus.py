@@ -60,6 +60,7 @@ def consensus_update(task: Task, sources: Sources, settings: ConsensusSettings) 
 register_merging(
     name="consensus",
     title="Consensus",
+    palette=45,
     summary="adds the entries of the summed task vectors that several tasks use",
     paper="https://arxiv.org/abs/2405.07813",
     adapt=by_merging(consensus_update),

@@ -137,6 +137,7 @@ def tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:
 register(
     name="coop",
     title="CoOp",
+    palette=18,
     summary="learns the context words of the prompt",
     paper="https://arxiv.org/abs/2109.01134",
     adapt=adapt,

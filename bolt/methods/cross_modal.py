@@ -156,6 +156,7 @@ def train_head(
 register(
     name="cross_modal",
     title="Cross-modal probe",
+    palette=25,
     summary="trains a linear head on images and text embeddings together",
     paper="https://arxiv.org/abs/2301.06267",
     adapt=adapt,

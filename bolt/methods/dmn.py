@@ -127,6 +127,7 @@ def adapt(task: Task, settings: DmnSettings) -> Adapted:
 register(
     name="dmn",
     title="DMN",
+    palette=49,
     summary="lets a memory of features of each class answer every query, beside the text head",
     paper="https://arxiv.org/abs/2403.17589",
     adapt=adapt,

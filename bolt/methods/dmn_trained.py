@@ -86,6 +86,7 @@ def adapt(task: Task, settings: DmnTrainedSettings) -> Adapted:
 register(
     name="dmn_trained",
     title="DMN, trained",
+    palette=60,
     summary="trains biases of each class for the queries, rows, answers and text of DMN's memory",
     paper="https://arxiv.org/abs/2403.17589",
     adapt=adapt,

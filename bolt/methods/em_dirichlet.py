@@ -111,6 +111,7 @@ def adapt(task: Task, settings: EmDirichletSettings) -> Adapted:
 register(
     name="em_dirichlet",
     title="EM-Dirichlet",
+    palette=43,
     summary="clusters the class probabilities of all test images by Dirichlet densities",
     paper="https://arxiv.org/abs/2405.18437",
     adapt=adapt,

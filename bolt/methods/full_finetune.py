@@ -42,6 +42,7 @@ def adapt(task: Task, settings: FullFinetuneSettings) -> Adapted:
 register_tower_training(
     name="full_finetune",
     title="Full fine-tuning",
+    palette=11,
     summary="trains the whole image tower",
     paper="https://arxiv.org/abs/2103.00020",
     adapt=adapt,

@@ -244,6 +244,7 @@ def adapt(task: Task, settings: GdaSettings) -> Adapted:
 register(
     name="gda",
     title="GDA",
+    palette=17,
     summary="adds a Gaussian discriminant with one covariance to the text head",
     paper="https://arxiv.org/abs/2402.04087",
     adapt=adapt,

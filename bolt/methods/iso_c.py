@@ -44,6 +44,7 @@ def iso_c_update(task: Task, sources: Sources, settings: object = None) -> dict[
 register_merging(
     name="iso_c",
     title="Iso-C",
+    palette=37,
     summary="merges the sources' task vectors and equalises their singular values",
     paper="https://arxiv.org/abs/2502.04959",
     adapt=by_merging(iso_c_update),

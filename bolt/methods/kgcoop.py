@@ -45,6 +45,7 @@ def adapt(task: Task, settings: KgCoOpSettings) -> Adapted:
 register(
     name="kgcoop",
     title="KgCoOp",
+    palette=47,
     summary="learns the context words of the prompt, held near hand-made prompts",
     paper="https://arxiv.org/abs/2303.13283",
     adapt=adapt,

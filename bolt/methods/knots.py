@@ -72,6 +72,7 @@ def knots_update(task: Task, sources: Sources, settings: KnotsSettings) -> dict[
 register_merging(
     name="knots",
     title="KnOTS",
+    palette=46,
     summary="merges the sources' task vectors by TIES in a basis that they share",
     paper="https://arxiv.org/abs/2410.19735",
     adapt=by_merging(knots_update),

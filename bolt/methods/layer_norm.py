@@ -43,6 +43,7 @@ register(
     name="layer_norm",
     version=2,
     title="LayerNorm",
+    palette=10,
     summary="trains the layer norms on unlabelled images",
     paper="https://arxiv.org/abs/2006.10726",
     adapt=adapt,

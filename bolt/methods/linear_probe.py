@@ -169,6 +169,7 @@ def _candidates(settings: LinearProbeSettings) -> tuple[LinearProbeSettings, ...
 register(
     name="linear_probe",
     title="Linear probe",
+    palette=0,
     summary="trains a linear head on frozen features, from the text head",
     paper="https://arxiv.org/abs/2103.00020",
     adapt=adapt,

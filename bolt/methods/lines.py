@@ -93,6 +93,7 @@ def adapt(task: Task, settings: LinesSettings) -> Adapted:
 register_merging(
     name="lines",
     title="LiNeS",
+    palette=44,
     summary="scales a merged update with the depth of the block",
     paper="https://arxiv.org/abs/2410.17146",
     adapt=adapt,

@@ -185,6 +185,7 @@ def _choose(data_ND: Features, labels_N: Labels, settings: LogisticProbeSettings
 register(
     name="logistic_probe",
     title="Logistic regression probe",
+    palette=8,
     summary="fits logistic regression on frozen features, from scratch",
     paper="https://arxiv.org/abs/2103.00020",
     adapt=adapt,

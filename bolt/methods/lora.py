@@ -198,6 +198,7 @@ for _name, _title, _summary, _paper, _dora in (
         name=_name,
         version=2,
         title=_title,
+        palette=12 if _name == "dora" else 3,
         summary=_summary,
         paper=_paper,
         adapt=partial(adapt, dora=_dora),

@@ -93,6 +93,7 @@ def adapt(task: Task, settings: LoraXsSettings) -> Adapted:
 register_tower_training(
     name="lora_xs",
     title="LoRA-XS",
+    palette=32,
     summary="trains a small core between the singular directions of each weight",
     paper="https://arxiv.org/abs/2405.17604",
     adapt=adapt,

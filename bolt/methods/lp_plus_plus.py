@@ -265,6 +265,7 @@ def _train_as_published(
 register(
     name="lp_plus_plus",
     title="LP++",
+    palette=5,
     summary="blends a linear probe with the text head",
     paper="https://arxiv.org/abs/2404.02285",
     adapt=adapt,

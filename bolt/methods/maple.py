@@ -93,6 +93,7 @@ def adapt(task: Task, settings: MapleSettings) -> Adapted:
 register_tower_training(
     name="maple",
     title="MaPLe",
+    palette=55,
     summary="learns tokens of both towers, coupled by linear maps",
     paper="https://arxiv.org/abs/2210.03117",
     adapt=adapt,

@@ -64,6 +64,7 @@ register(
     name="meta_init",
     version=2,
     title="Meta-learned start",
+    palette=7,
     summary="fine-tunes the tower from a meta-learned start",
     paper="https://arxiv.org/abs/1703.03400",
     adapt=adapt,

@@ -94,6 +94,7 @@ def adapt(task: Task, settings: MtaSettings) -> Adapted:
 register(
     name="mta",
     title="MTA",
+    palette=52,
     summary="classifies the mode of an image's views, which trusts views that agree",
     paper="https://arxiv.org/abs/2405.02266",
     adapt=adapt,

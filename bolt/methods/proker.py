@@ -137,6 +137,7 @@ def _fixed(labels_N: Tensor) -> tuple[float, float, str]:
 register(
     name="proker",
     title="ProKeR",
+    palette=38,
     summary="corrects the text head by kernel ridge regression on the support",
     paper="https://arxiv.org/abs/2501.11175",
     adapt=adapt,

@@ -115,6 +115,7 @@ def adapt(task: Task, settings: ProLipSettings) -> Adapted:
 register_tower_training(
     name="prolip",
     title="ProLIP",
+    palette=34,
     summary="trains the visual projection, held near its start",
     paper="https://arxiv.org/abs/2410.05270",
     adapt=adapt,

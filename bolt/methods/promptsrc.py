@@ -129,6 +129,7 @@ def tower_passes(support_size: int, settings: PromptSrcSettings) -> TowerPasses:
 register_tower_training(
     name="promptsrc",
     title="PromptSRC",
+    palette=56,
     summary="learns tokens of both towers, held near the frozen CLIP and averaged over epochs",
     paper="https://arxiv.org/abs/2307.06948",
     adapt=adapt,

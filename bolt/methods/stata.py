@@ -136,6 +136,7 @@ def adapt(task: Task, settings: StatASettings) -> Adapted:
 register(
     name="stata",
     title="StatA",
+    palette=41,
     summary="classifies all test images together, by Gaussian classes that are anchored to the text",
     paper="https://arxiv.org/abs/2501.03729",
     adapt=adapt,

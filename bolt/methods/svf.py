@@ -86,6 +86,7 @@ def adapt(task: Task, settings: SvfSettings) -> Adapted:
 register_tower_training(
     name="svf",
     title="SVF",
+    palette=30,
     summary="trains the singular values of the tower's weights",
     paper="https://arxiv.org/abs/2206.06122",
     adapt=adapt,

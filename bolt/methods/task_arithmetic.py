@@ -34,6 +34,7 @@ def sum_of_task_vectors(task: Task, sources: Sources, settings: object = None) -
 register_merging(
     name="task_arithmetic",
     title="Task arithmetic",
+    palette=13,
     summary="adds the mean of the sources' task vectors to the tower",
     paper="https://arxiv.org/abs/2212.04089",
     adapt=by_merging(sum_of_task_vectors),

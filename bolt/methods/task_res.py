@@ -106,6 +106,7 @@ def train_residual(task: Task, settings: TaskResSettings, text_CD: Tensor) -> Ad
 register(
     name="task_res",
     title="TaskRes",
+    palette=16,
     summary="trains a residual on the text embeddings",
     paper="https://arxiv.org/abs/2211.10277",
     adapt=adapt,

@@ -161,6 +161,7 @@ def adapt(task: Task, settings: TdaSettings) -> Adapted:
 register(
     name="tda",
     title="TDA",
+    palette=27,
     summary="keeps caches of confident and of uncertain test images beside the text head",
     paper="https://arxiv.org/abs/2403.18293",
     adapt=adapt,

@@ -117,6 +117,7 @@ def adapt(task: Task, settings: TentSettings) -> Adapted:
 register(
     name="tent",
     title="Tent",
+    palette=26,
     summary="trains the layer norms to minimise the entropy of the predictions",
     paper="https://arxiv.org/abs/2006.10726",
     adapt=adapt,

@@ -103,6 +103,7 @@ def ties_update(task: Task, sources: Sources, settings: TiesSettings | None = No
 register_merging(
     name="ties",
     title="TIES",
+    palette=36,
     summary="trims the sources' task vectors, elects signs, and merges the rest",
     paper="https://arxiv.org/abs/2306.01708",
     adapt=by_merging(ties_update),

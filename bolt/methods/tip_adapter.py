@@ -68,6 +68,7 @@ def _adapt_as_published(task: Task) -> Adapted:
 register(
     name="tip_adapter",
     title="Tip-Adapter",
+    palette=2,
     summary="adds a key-value cache of the support images to the text head",
     paper="https://arxiv.org/abs/2207.09519",
     adapt=adapt,

@@ -64,6 +64,7 @@ def adapt(task: Task, settings: TipAdapterFSettings) -> Adapted:
 register(
     name="tip_adapter_f",
     title="Tip-Adapter-F",
+    palette=9,
     summary="adds a key-value cache with trained keys to the text head",
     paper="https://arxiv.org/abs/2207.09519",
     adapt=adapt,

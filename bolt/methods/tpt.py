@@ -87,6 +87,7 @@ def adapt(task: Task, settings: TptSettings) -> Adapted:
 register(
     name="tpt",
     title="TPT",
+    palette=53,
     summary="tunes the context words to the views of each image",
     paper="https://arxiv.org/abs/2209.07511",
     adapt=adapt,

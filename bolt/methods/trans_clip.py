@@ -244,6 +244,7 @@ def adapt(task: Task, settings: TransClipSettings) -> Adapted:
 register(
     name="trans_clip",
     title="TransCLIP",
+    palette=28,
     summary="classifies all test images together, by Gaussian classes and neighbours",
     paper="https://arxiv.org/abs/2406.01837",
     adapt=adapt,

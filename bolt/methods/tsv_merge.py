@@ -38,6 +38,7 @@ def directions_of_each(settings: object, width: int, sources: int) -> int:
 register_merging(
     name="tsv_merge",
     title="TSV-M",
+    palette=14,
     summary="merges the singular vectors of the sources' task vectors",
     paper="https://arxiv.org/abs/2412.00081",
     adapt=by_merging(tsv_update),

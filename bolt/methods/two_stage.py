@@ -113,6 +113,7 @@ def _tower_passes(support_size: int, settings: TwoStageSettings) -> TowerPasses:
 register_tower_training(
     name="two_stage",
     title="2SFS",
+    palette=35,
     summary="trains the layer norms, then the classifier",
     paper="https://arxiv.org/abs/2503.11609",
     adapt=adapt,

@@ -102,6 +102,7 @@ def adapt(task: Task, settings: VeraSettings) -> Adapted:
 register_tower_training(
     name="vera",
     title="VeRA",
+    palette=33,
     summary="trains scaling vectors around shared random matrices",
     paper="https://arxiv.org/abs/2310.11454",
     adapt=adapt,

@@ -71,6 +71,7 @@ def adapt(task: Task, settings: ZeroSettings) -> Adapted:
 register(
     name="zero",
     title="ZERO",
+    palette=51,
     summary="lets the most certain views of an image vote",
     paper="https://arxiv.org/abs/2405.18330",
     adapt=adapt,

@@ -19,17 +19,6 @@ _COLOURS = (
 )  # fmt: skip
 MARKERS = "osD^vPX<>phd*"
 LINES = ("-", "--", "-.", ":")
-_POSITIONS = {
-    "linear_probe": 0, "bolt": 1, "tip_adapter": 2, "lora": 3, "atlas": 4, "lp_plus_plus": 5, "bolt_pooled": 6,
-    "meta_init": 7, "logistic_probe": 8, "tip_adapter_f": 9, "layer_norm": 10, "full_finetune": 11, "dora": 12,
-    "task_arithmetic": 13, "tsv_merge": 14, "clip_adapter": 15, "task_res": 16, "gda": 17, "coop": 18, "auto": 23,
-    "clap": 24, "cross_modal": 25, "tent": 26, "tda": 27, "trans_clip": 28, "bitfit": 29, "svf": 30, "adamerging": 31,
-    "lora_xs": 32, "vera": 33, "prolip": 34, "two_stage": 35, "ties": 36, "iso_c": 37, "proker": 38, "ape": 39,
-    "ape_t": 40, "stata": 41, "em_dirichlet": 43, "lines": 44, "consensus": 45, "knots": 46, "kgcoop": 47, "dmn": 49,
-    "zero": 51, "mta": 52, "tpt": 53, "clipfit": 54, "maple": 55, "promptsrc": 56, "dmn_trained": 60,
-}  # fmt: skip
-"""Method -> its position in the lists of colours, markers and lines. Positions from 19 on repeat colours. Two methods
-of one colour must not be in one test-time figure."""
 
 _LIGHTEST, _DARKEST = 0.55, -0.6
 """How a method's colour is changed for its first and for its last variant: the share of white that is mixed into it or,
@@ -48,21 +37,25 @@ class Style:
 def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
     """Return the style of every label. ``method_names`` maps each label to the name of its method.
 
-    A method that ``_POSITIONS`` leaves out has the position that a hash of its name gives. So the method has the same
-    colour in every grid, unless another method of the grid has taken this position: then it gets the next free one.
-    Methods in ``_POSITIONS`` are placed first, then the others in alphabetical order.
+    A method's position in the palette is its ``Method.palette``. Without one, a hash of its name gives the position. So
+    the method has the same colour in every grid, unless another method of the grid has taken this position: then it
+    gets the next free one. Methods with a ``Method.palette`` are placed first, then the others in alphabetical order.
 
     Several labels of one method get shades of its colour, from light to dark in the order given. The colour itself goes
     to the label that equals the method's name. Without such a label, it goes to the label with which all other labels
     begin, if there is one.
     """
+    from bolt.methods import METHODS  # imports torch
+
+    fixed = {name: METHODS[name].palette for name in set(method_names.values()) if name in METHODS}
     labels = grouped(method_names, lambda label: method_names[label])
     taken: set[int] = set()
     styles: dict[str, Style] = {}
-    for name in sorted(labels, key=lambda name: (name not in _POSITIONS, name)):
+    for name in sorted(labels, key=lambda name: (fixed.get(name) is None, name)):
         position, style = -1, Style(NEUTRAL, "", "--")
         if name != "zero_shot":
-            position = _POSITIONS[name] if name in _POSITIONS else _free_position(name, taken)
+            own = fixed.get(name)
+            position = _free_position(name, taken) if own is None else own
             taken.add(position)
             line = LINES[position // len(_COLOURS) % len(LINES)]
             style = Style(_COLOURS[position % len(_COLOURS)], MARKERS[position % len(MARKERS)], line)
