@@ -109,7 +109,7 @@ ERRORS = ("made to fail", "NonFiniteLogits", "limit", "memory")
 def test_a_faulty_method_stops_no_other(tmp_path: Path, cluster: MultiNodeCluster, give_database: GiveDatabase) -> None:
     grid_run = GridRun(
         tmp_path / "odd", cluster, grid=FAULTY_METHODS, cells=6, module="tests.helpers.faulty_method",
-        options=("--cell-limit", "30s"), variables=faulty_method.HOOK,
+        options=("--cell-limit", "20s"), variables=faulty_method.HOOK,
     )  # fmt: skip
     give_database(grid_run.store / "mlflow" / "mlflow.db")
     try:

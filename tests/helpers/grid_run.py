@@ -52,7 +52,7 @@ blocks:
     sources: {rule: leave_one_out, datasets: [glyph-digits, glyph-inks]}
     shots: [1, 4]
     seeds: [1, 2]
-    methods: [zero_shot, {linear_probe: {epochs: 2}}, {bolt: {epochs: 8}}]
+    methods: [zero_shot, {linear_probe: {epochs: 2}}, {bolt: {epochs: 3}}]
 """
 SMALL_GRID_CELLS = 2 * (1 + 2 * 2 * 2)
 ARTIFACTS = ("images", "features", "heads", "sources", "spectra", "support", "support_features")
