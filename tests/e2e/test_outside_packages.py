@@ -19,7 +19,7 @@ title: A method from another package
 protocol: strict
 blocks:
   - {track: fewshot, backbones: [tiny-clip], datasets: [glyph-inks], shots: [1], seeds: [1],
-     methods: [zero_shot, prototype]}
+     methods: [prototype]}
 """
 
 
