@@ -16,6 +16,7 @@ from orchestrator.grid import Grid, load_grid
 from orchestrator.store import Store
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
+from tests.conftest import GiveDatabase
 from tests.helpers import command
 from tests.helpers.synthetic_results import drawn
 
@@ -100,9 +101,10 @@ def printed(*words: str, code: int = 0) -> Any:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase) -> Path:
     """A folder with the mini grid, two of whose cells are finished."""
     made = tmp_path_factory.mktemp("json")
+    give_database(made / "runs" / "mlflow" / "mlflow.db")
     assert command.run_local(made, "--only", "method=zero_shot").returncode == 0
     return made
 
