@@ -71,8 +71,8 @@ class Protocol:
         linear_probe: ``as_published`` multiplies the head's weights by the logit scale, 100, and halves the learning
             rate every epoch, so the head hardly changes.
         tip_adapter: ``as_published`` trains alpha and beta on features and labels of different images.
-        lp_plus_plus: ``as_published`` takes the method's step sizes for gradient descent, which are above 4, as
-            learning rates of AdamW.
+        lp_plus_plus: ``as_published`` takes the method's step sizes, which are meant for gradient descent, as learning
+            rates of AdamW. That of the weights is at least 4.
         lora: ``as_published`` adapts the MLPs only, trains every parameter outside of linear modules, and initialises A
             ten times too large.
         atlas: ``as_published`` does not repeat a small support within an epoch. It makes no step if an epoch has fewer
