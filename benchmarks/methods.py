@@ -223,7 +223,7 @@ def measure(model: str, arguments: argparse.Namespace) -> None:
     """Measure a method, its rival and the limit at a time: all at once took more than 20 GiB at B/32."""
     batch, few = BATCHES[model]
     blocks = arguments.blocks or (few if arguments.device == "cpu" else None)
-    print(f"\n{blocks or 'all'} blocks, batches of {batch}, {SOURCES} sources, {arguments}; medians")
+    print(f"\n{blocks or 'all'} blocks, batches of {batch}, {SOURCES} sources, medians of {arguments.rounds} rounds")
     print_head(f"ViT-{model}", ["ms a step", "x limit", "peak MiB", "trained"])
     for number, method in enumerate(arguments.only or MEASURED):
         rivals = [name for name in RIVALS if name.startswith(f"{method},")]
