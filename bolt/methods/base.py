@@ -11,6 +11,7 @@ import difflib
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import NoneType
@@ -169,8 +170,15 @@ class Method:
 
     def __post_init__(self) -> None:
         if self.settings_class is NoneType:
-            stated = inspect.signature(self.adapt, eval_str=True).parameters["settings"].annotation
-            object.__setattr__(self, "settings_class", stated)
+            with suppress(KeyError, NameError):  # without such a parameter, or if its type is imported for mypy only
+                stated = inspect.signature(self.adapt, eval_str=True).parameters["settings"].annotation
+                object.__setattr__(self, "settings_class", stated)
+        if not dataclasses.is_dataclass(self.settings_class):
+            raise ValueError(
+                f"method {self.name!r} does not say which dataclass its settings are: state it as the type of the "
+                "parameter 'settings' of adapt, and import the types of all parameters at run time; or give it to "
+                "register as settings_class"
+            )
 
     @property
     def uses_source_models(self) -> bool:

@@ -232,6 +232,23 @@ def test_two_methods_cannot_share_a_name() -> None:
         registry.register(replace(method, name="Zero-Shot"))
 
 
+def _no_parameter(task: Task, config: BoltSettings) -> None: ...
+
+
+def _any_settings(task: Task, settings: Any) -> None: ...
+
+
+def _type_for_mypy_only(task: "Missing", settings: BoltSettings) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.mark.parametrize("adapt", [_no_parameter, _any_settings, _type_for_mypy_only])
+def test_a_method_that_does_not_state_its_settings_says_what_to_do(adapt: Any) -> None:
+    fields = {"name": "mine", "title": "Mine", "paper": "", "adapt": adapt}
+    with pytest.raises(ValueError, match="method 'mine' does not say which dataclass its settings are"):
+        Method(**fields)
+    assert Method(**fields, settings_class=BoltSettings).configure({}) == BoltSettings()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [METHODS[name] for name in FEW_SHOT], ids=lambda method: method.name)
 def test_work_is_what_the_tower_is_asked_for(method: Method, backbone: Backbone) -> None:
