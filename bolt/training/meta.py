@@ -28,7 +28,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from bolt.clip.backbone import Backbone
 from bolt.clip.precision import training_step
 from bolt.clip.recomputation import QuickGELU
-from bolt.clip.tower import ImageTower
+from bolt.clip.tower import ImageTower, Tower
 from bolt.clip.transfer import to_device
 from bolt.seeds import torch_generator
 from bolt.training.loop import MetricsCallback, check_finite, clip_gradient, cross_entropy, fused_on_gpu, restore
@@ -271,9 +271,8 @@ def twice_differentiable(tower: ImageTower) -> ImageTower:
     has a first derivative only too. So the caller must select the ``MATH`` kernel with
     ``torch.nn.attention.sdpa_kernel``.
     """
-    shared: dict[int, Any] = {id(tensor): tensor for tensor in tower.parameters()}
-    shared_tower = copy.deepcopy(tower, memo=shared)  # deepcopy does not copy what its memo holds
-    for module in shared_tower.modules():
+    clone = Tower.copy(tower)  # unlike the copy of an image tower, it freezes no tensor
+    for module in clone.modules():
         if isinstance(getattr(module, "activation", None), QuickGELU):
             module.activation = _PlainQuickGELU()
-    return shared_tower
+    return clone
