@@ -23,7 +23,8 @@ Shape legend: B batch, C classes, K context tokens, W width of the text tower, D
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -125,8 +126,8 @@ def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0
         return more.encode(context_KW)
 
     how = coop_options(recipe) | {"penalty": distance if distance_weight else None, "precision": backbone.precision}
-    adapted = train_on_features(task, [context_KW], classifier, recipe, views=settings.views, **how)
-    return replace(adapted, embed_classes=embed_classes)
+    finish = partial(Adapted, embed_classes=embed_classes)
+    return train_on_features(task, [context_KW], classifier, recipe, finish=finish, views=settings.views, **how)
 
 
 def tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:

@@ -126,7 +126,7 @@ def train_on_features(
 
     @torch.no_grad()
     def adapted() -> Adapted:
-        return finish(classifier().frozen())
+        count = sum(tensor.numel() for tensor in parameters)
+        return replace(finish(classifier().frozen()), trainable_parameters=count)
 
-    result = fit_task(task, parameters, loss_of_rows, order, recipe, adapted, **options)
-    return replace(result, trainable_parameters=sum(tensor.numel() for tensor in parameters))
+    return fit_task(task, parameters, loss_of_rows, order, recipe, adapted, **options)

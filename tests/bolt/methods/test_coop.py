@@ -16,7 +16,7 @@ from bolt.methods.coop import CoOpSettings, adapt, epochs_of, initial_context
 from bolt.task.classifiers import CosineClassifier, NoNewClasses
 from bolt.task.task import ClassText
 from bolt.training.loop import PlainRecipe, cross_entropy, fit
-from tests.helpers.adapting import classifier, with_curve
+from tests.helpers.adapting import classifier, with_curve, with_epochs
 from tests.helpers.towers import make_task
 from tests.helpers.waves import wave
 
@@ -136,12 +136,13 @@ def test_the_context_is_keyed_by_the_seed_and_starts_at_words_if_asked(backbone:
 
 
 def test_new_classes_are_named_with_the_learned_context(backbone: Backbone) -> None:
-    task = make_task(backbone)
+    task, named = with_epochs(make_task(backbone), lambda adapted: adapted.embed_classes is not None)
     adapted, specific = (
         adapt(task, CoOpSettings(context_tokens=2, epochs=2, class_specific=specific)) for specific in (False, True)
     )
     assert adapted.embed_classes is not None
     assert specific.embed_classes is not None
+    assert named == [True] * 4, "after each epoch too"
     names, head_CD = task.class_text.class_names, classifier(adapted, CosineClassifier).head_CD
     torch.testing.assert_close(adapted.embed_classes(names), head_CD)
     assert adapted.embed_classes(["new"]).shape == (1, 16)
