@@ -60,7 +60,7 @@ def photographs(folder: Path, count: int, width: int = WIDTH) -> list[Path]:
     """Write photographs. Larger ones are enlarged and have the noise of a camera."""
     noise = numpy_generator("labels").normal(0, 6, (width * 3 // 4, width, 1))
     paths = [folder / str(width) / f"{number:06}.jpg" for number in range(count)]
-    paths[0].parent.mkdir()
+    paths[0].parent.mkdir(exist_ok=True)
     for number, path in enumerate(paths):
         image = photograph(number)
         if width != WIDTH:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import gpu, methods, scale
+from benchmarks import gpu, images, methods, scale
 from benchmarks.steps import Script, during, random_backbone, random_task
 from tests.conftest import GiveDatabase
 from tests.helpers.warm_process import run_script
@@ -37,6 +37,10 @@ def test_the_benchmark_of_images_runs() -> None:
     done = run_script(FOLDER / "images.py", ["--images", "32", "--rounds", "1", "--width", "100"])
     assert done.returncode == 0, done.stderr
     assert all(f"| {way} |" in done.stdout for way in ("dataloader", "build", "read", "tower", "predict"))
+
+
+def test_both_comparisons_of_the_benchmark_of_images_may_have_photographs_of_one_width(tmp_path: Path) -> None:
+    assert images.photographs(tmp_path, 1) == images.photographs(tmp_path, 1, images.WIDTH)
 
 
 def test_every_candidate_takes_steps_and_trains_what_the_method_trains() -> None:
