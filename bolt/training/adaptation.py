@@ -72,6 +72,8 @@ def train(
 ) -> Adapted:
     """Train on the labelled support or, if the task has unlabelled test images, on the test images; return the result.
 
+    The parameters are frozen afterwards. To train them further, set ``requires_grad_()`` again.
+
     Args:
         min_batches: repeat the support, in other views, until an epoch has at least this many batches (aTLAS).
         start: at test time, the tower whose most confident predictions become labels; by default the frozen tower.
@@ -102,7 +104,7 @@ def fit_task(
 ) -> Adapted:
     """Call :func:`bolt.training.loop.fit` with the task's protocol and its callbacks ``report`` and ``after_epoch``.
 
-    Return the result, after which the parameters are frozen.
+    Freeze the parameters afterwards, and return the method's result.
 
     Args:
         make: makes the method's result from the current parameters.
