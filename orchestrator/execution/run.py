@@ -109,15 +109,12 @@ def execute(
             on_finished(event.cell.id)
         return next_of_race(event) if plan.raced else []
 
-    def after_cells() -> tuple[Plan, list[Cell]]:
-        """Return the plan of the remaining work, and those of its cells whose artifacts have all been built.
+    def after_cells() -> Plan:
+        """Return the plan of the remaining work.
 
-        The failure records of these cells are removed from the store, because the cells are about to run.
+        If a remote store does not answer, try again for a while: an error would end the run, and cells may be running.
         """
-        after = next_block(plan, store, tried)
-        ready = after.ready()
-        store.remove_failures([cell.id for cell in ready])
-        return after, ready
+        return retry_store(store.files.is_local, lambda: next_block(plan, store, tried))
 
     def next_of_race(event: CellEvent) -> list[Cell]:
         """Return the cells to run next if this event lets a race take a decision; otherwise an empty list.
@@ -130,8 +127,9 @@ def execute(
         ended.add(event.cell.id)
         if not plan.can_decide(ended):
             return []
-        # If a remote store does not answer, try again for a while: an error would end the run, and cells are running.
-        plan, ready = retry_store(store.files.is_local, after_cells)
+        plan = after_cells()
+        ready = plan.ready()
+        retry_store(store.files.is_local, lambda: store.remove_failures([cell.id for cell in ready]))
         counter.extend(plan.race_line, ready)
         tried.update(cell.id for cell in ready)
         started += len(ready)
@@ -158,7 +156,7 @@ def execute(
             later = [cell for cell in plan.open if cell.id not in tried]
             wait_for("starting Ray workers for the cells")
             backend.run_cells(cells, settings, on_event, later=later)
-            plan, _ = retry_store(store.files.is_local, after_cells)
+            plan = after_cells()
             counter.extend(plan.race_line, plan.todo, plan.build_gflops)
     return plan, built, started
 
