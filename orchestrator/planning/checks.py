@@ -67,7 +67,7 @@ def _missing_datasets(plan: Plan, missing: Mapping[str, UserError]) -> UserError
     """Return one error for several missing datasets, with the cause, their names and a command that fetches them."""
     root = plan.data_root
     by_hand = [name for name in missing if plan.catalog.dataset(name).route.kind == "dassl"]
-    fetched = [name for name in missing if name not in by_hand and not plan.catalog.dataset(name).is_own]
+    fetched = [name for name in missing if plan.catalog.dataset(name).is_prepared]
     cause = f"are not in {root}" if root else "are missing because no data root is given"
     shipped = (grids_folder() / f"{plan.grid.name}.yaml").is_file()
     what = f"--grid {plan.grid.name}" if shipped and len(fetched) > SHOWN_NAMES else " ".join(fetched)
