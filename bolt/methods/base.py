@@ -17,11 +17,13 @@ from functools import partial
 from types import NoneType
 from typing import Any, ParamSpec
 
+from bolt.methods.idle import IDLE_IN_TRAINING
+from bolt.methods.idle import Idle as Idle
 from bolt.protocol import ADDED_LATER, STRICT, Protocol
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import TrainingRecipe
 from bolt.training.meta import MetaRecipe
-from bolt.util.ranges import Range, check_ranges
+from bolt.util.ranges import check_ranges
 
 Fields = ParamSpec("Fields")
 
@@ -41,38 +43,6 @@ class TowerPasses:
     forward: int = 0
     training: int = 0
     text_training: int = 0
-
-
-@dataclass(frozen=True)
-class Idle:
-    """Settings that have no effect unless another setting has a certain value.
-
-    Attributes:
-        settings: names of the settings.
-        unless: another setting, a switch of the protocol or ``track`` -> the value, or the range of values, with which
-            ``settings`` have an effect. One entry that holds is enough. Without entries, the settings never have an
-            effect.
-        agrees: ``agrees(values)`` -> whether the idle settings say the same as the setting that makes them idle. Such
-            settings are not refused. ``values`` are those of all settings and switches.
-        noted: whether a grid prints a note about the settings instead of refusing them. It does so for settings that a
-            switch overrides, because a refusal would keep the grid from being measured under another protocol.
-    """
-
-    settings: Sequence[str]
-    unless: Mapping[str, Any]
-    agrees: Callable[[Mapping[str, Any]], bool] = lambda values: False
-    noted: bool = False
-
-
-_IDLE_IN_TRAINING = (
-    Idle(("warmup_fraction",), {"warmup_steps": None}, agrees=lambda values: values["warmup_fraction"] == 0),
-    Idle(
-        ("warmup_fraction", "warmup_steps"),
-        {"schedule": Range("cosine or constant", lambda schedule: schedule != "halving")},
-        agrees=lambda values: not (values["warmup_fraction"] or values["warmup_steps"]),
-    ),
-)
-"""The settings of every :class:`TrainingRecipe` that other settings make idle."""
 
 
 @dataclass(frozen=True)
@@ -243,32 +213,29 @@ class Method:
         """
         for candidate in getattr(settings, "parsed", ()):
             candidate.method.check_effects(candidate.settings, "fewshot", protocol)
-        for idle, (name, *_), beside in self._idle_settings(settings, track, protocol or STRICT):
+        for idle, (name, *_), values in self._idle_settings(settings, track, protocol or STRICT):
             if not idle.noted:
                 shown = [other for other in idle.unless if protocol is not None or hasattr(settings, other)]
-                raise ValueError(f"{self.name}.{name} has no effect {_remedy(name, idle, beside, shown)}")
+                raise ValueError(f"{self.name}.{name} has no effect {idle.remedy(name, values, shown)}")
 
     def overridden(self, settings: Any, track: str, protocol: Protocol) -> Iterator[str]:
         """Yield a note for each switch of the protocol that overrides changed settings, also those of a candidate."""
         for candidate in getattr(settings, "parsed", ()):
             yield from candidate.method.overridden(candidate.settings, "fewshot", protocol)
-        for idle, names, beside in self._idle_settings(settings, track, protocol):
+        for idle, names, values in self._idle_settings(settings, track, protocol):
             for switch in idle.unless if idle.noted else ():
                 which = ", ".join(f"{self.name}.{name}" for name in names)
-                yield f"note: {switch}: {beside[switch]} overrides {which}: the cells are new, their numbers are not"
+                yield f"note: {switch}: {values[switch]} overrides {which}: the cells are new, their numbers are not"
 
     def _idle_settings(
         self, settings: Any, track: str, protocol: Protocol
     ) -> Iterator[tuple[Idle, list[str], Mapping[str, Any]]]:
-        """Yield each rule that applies, the changed settings that it makes idle, and the values of all settings."""
-        usual = self.configure({}, track)
+        """Yield each rule that applies, the changed settings that have no effect, and the values of all settings."""
         own = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-        values = {**vars(protocol), "track": track, **own}
-        general = _IDLE_IN_TRAINING if isinstance(settings, TrainingRecipe) else ()
+        usual, values = self.configure({}, track), {**vars(protocol), "track": track, **own}
+        general = IDLE_IN_TRAINING if isinstance(settings, TrainingRecipe) else ()
         for idle in (*general, *self.idle):
-            changed = [name for name in idle.settings if own[name] != getattr(usual, name)]
-            effective = any(_allows(value, values[other]) for other, value in idle.unless.items())
-            if changed and not effective and not idle.agrees(values):
+            if changed := idle.changed(values, usual):
                 yield idle, changed, values
 
     @staticmethod
@@ -312,24 +279,6 @@ class Method:
 
 def _ignore(epoch: int, value: Any) -> None:
     """Do nothing."""
-
-
-def _allows(wanted: Any, value: Any) -> bool:
-    return wanted.holds(value) if isinstance(wanted, Range) else bool(wanted == value)
-
-
-def _remedy(name: str, idle: Idle, beside: Mapping[str, Any], shown: Sequence[str]) -> str:
-    """Return the end of a message about an idle setting: which other setting makes it idle, and what to do.
-
-    ``shown``: the other settings and switches that the caller can state.
-    """
-    for other in shown:
-        wanted = idle.unless[other]
-        cure = f"set {other} to {wanted.words if isinstance(wanted, Range) else repr(wanted)}, or leave {name} out"
-        return f"while {other} is {beside[other]!r}: {cure if wanted is not None else 'leave out one of the two'}"
-    if "track" in idle.unless:
-        return f"{'without' if beside['track'].startswith('tta') else 'with'} labels: leave it out"
-    return f"{'outside of a grid' if idle.unless else 'on any track'}: leave it out"
 
 
 def _converted(setting: str, value: Any, default: Any) -> Any:

@@ -1,0 +1,65 @@
+"""Settings of a method that have no effect because of another setting, a switch of the protocol or the track."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bolt.util.ranges import Range
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Settings that have no effect unless another setting has a certain value.
+
+    Attributes:
+        settings: names of the settings.
+        unless: another setting, a switch of the protocol or ``track`` -> the value, or the range of values, with which
+            ``settings`` have an effect. One entry that holds is enough. Without entries, the settings never have an
+            effect.
+        agrees: ``agrees(values)`` -> whether the idle settings say the same as the setting that makes them idle. Such
+            settings are not refused. ``values`` are those of all settings and switches.
+        noted: whether a grid prints a note about the settings instead of refusing them. It does so for settings that a
+            switch overrides, because a refusal would keep the grid from being measured under another protocol.
+    """
+
+    settings: Sequence[str]
+    unless: Mapping[str, Any]
+    agrees: Callable[[Mapping[str, Any]], bool] = lambda values: False
+    noted: bool = False
+
+    def changed(self, values: Mapping[str, Any], usual: Any) -> list[str]:
+        """Return the names of the settings that differ from the ``usual`` ones and have no effect.
+
+        ``values`` are those of all settings, of the switches and of the track.
+        """
+        if any(_allows(wanted, values[other]) for other, wanted in self.unless.items()) or self.agrees(values):
+            return []
+        return [name for name in self.settings if values[name] != getattr(usual, name)]
+
+    def remedy(self, name: str, values: Mapping[str, Any], shown: Sequence[str]) -> str:
+        """Return the end of a message about an idle setting: which other setting makes it idle, and what to do.
+
+        ``shown``: the other settings and switches that the caller can state.
+        """
+        for other in shown:
+            wanted = self.unless[other]
+            cure = f"set {other} to {wanted.words if isinstance(wanted, Range) else repr(wanted)}, or leave {name} out"
+            return f"while {other} is {values[other]!r}: {cure if wanted is not None else 'leave out one of the two'}"
+        if "track" in self.unless:
+            return f"{'without' if values['track'].startswith('tta') else 'with'} labels: leave it out"
+        return f"{'outside of a grid' if self.unless else 'on any track'}: leave it out"
+
+
+def _allows(wanted: Any, value: Any) -> bool:
+    return wanted.holds(value) if isinstance(wanted, Range) else bool(wanted == value)
+
+
+IDLE_IN_TRAINING = (
+    Idle(("warmup_fraction",), {"warmup_steps": None}, agrees=lambda values: values["warmup_fraction"] == 0),
+    Idle(
+        ("warmup_fraction", "warmup_steps"),
+        {"schedule": Range("cosine or constant", lambda schedule: schedule != "halving")},
+        agrees=lambda values: not (values["warmup_fraction"] or values["warmup_steps"]),
+    ),
+)
+"""The settings of every recipe of training that other settings make idle."""
