@@ -42,12 +42,14 @@ class DatasetOptions:
         mirrorable: whether a mirrored image keeps its class.
         licence: the terms of the images.
         exclude_broken: whether unreadable images are listed as excluded, so that the other images can be used.
-        replace: whether an entry of this name in the user's catalog file is replaced, such as after its images changed.
+        replace: whether to replace an entry of this name in the user's catalog file, for example because the images
+            have changed.
         tested: whether the user gives test images. If not, training images serve as test images too, and only the
             training part is decoded.
         words: a table of words and sentences for the classes; see :func:`class_words`.
-        columns: ``path``, ``label`` or ``split`` -> the name of the column that holds it in a table of images.
-        reading: the bands and the range of the images.
+        columns: the columns of a table of images that the user names: ``path``, ``label`` or ``split`` -> the column's
+            name.
+        reading: which bands of the images are used, and which values become black and white.
     """
 
     name: str | None = None
@@ -172,7 +174,7 @@ def add_layout(
     fields["image_side"] = found.image_side
     if found.rotated:
         fields["exif_rotation"] = True
-    if not old:  # written before the entry, so that a killed command leaves no entry without it
+    if not old:  # before the entry is written, so that a killed command leaves no entry without checksums
         record_checksums(entry, layout.data_root)
     title = "Own images" if options.domain == OWN_DOMAIN else _title(options.domain)
     with changing(catalog_file):

@@ -46,9 +46,9 @@ def checksums_file(entry: DatasetEntry, data_root: Path) -> Path:
 
 
 def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
-    """Record the present image files of a folder or table.
+    """Record the present image files of a user's folder or table of images.
 
-    The file of an image in a parquet file or a shard is that larger file. Nothing is recorded if the data root is
+    For an image inside a parquet or tar file, this larger file is recorded. Nothing is recorded if the data root is
     read-only.
     """
     if not entry.is_own:
@@ -151,7 +151,7 @@ def _image_files(
 
 
 def _holder(folder: Path, origin: str) -> Path:
-    """Return the file that holds an image: the image's own, a shard, or a parquet file."""
+    """Return the file that holds an image: an image file, a tar file or a parquet file."""
     own = folder / origin
     return next((path for path in (own, *own.parents) if path.is_file()), folder / origin.rpartition("[")[0])
 

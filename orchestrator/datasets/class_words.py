@@ -67,8 +67,8 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
 def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     """Return the words of classes. They come from a table or, for classes that the table lacks, from the data's names.
 
-    :func:`bolt.class_words.class_words` makes words of names. A row of the table, which may have a header, is
-    ``folder,word[,sentence...]``. A folder may have several rows.
+    :func:`bolt.class_words.class_words` makes words of names. The table may have a header. Its rows are
+    ``folder,word[,sentence...]``, and a folder may have several rows.
 
     Raises ``UserError`` for a table that cannot be read, names no class or has two words for a class, and for two
     classes with the same words.

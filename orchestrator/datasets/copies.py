@@ -22,7 +22,7 @@ from orchestrator.util.grouping import grouped
 Floats = NDArray[np.float32]
 
 SIDE = 32
-"""Side of the small version in pixels."""
+"""Side in pixels of the small versions of pictures that are compared."""
 
 RATIO, RATIO_OF_FEW, FEW = 0.1, 0.03, 100
 """``RATIO``: largest distance between a picture and its copy, divided by the distance between the picture and its fifth
@@ -39,7 +39,7 @@ ALIKE = 0.997
 A picture with five or more copies needs this limit, because its fifth nearest picture is itself a copy."""
 
 MOST = 100_000
-"""Number of images up to which near copies are searched: the time grows with the square of this number."""
+"""Largest number of images in which near copies are searched for. The time grows with the square of the number."""
 
 NEIGHBOURS = 20
 BACKGROUND = 4
@@ -70,14 +70,14 @@ def find_copies(digests: Sequence[bytes], small: Sequence[NDArray[np.uint8]]) ->
         digests: checksums of the pixels.
         small: the :func:`small_version` of each image.
     """
-    from scipy.sparse import coo_array  # takes half a second, and most commands search no copies
+    from scipy.sparse import coo_array  # takes half a second, and most commands do not search for copies
     from scipy.sparse.csgraph import connected_components
 
     if not digests:
         return []
     first: dict[bytes, int] = {}
     pairs = [(first.setdefault(digest, n), n) for n, digest in enumerate(digests)]
-    # One picture of each group of exact copies. With all of them, a picture's neighbours could all be its exact copies.
+    # One picture of each group of exact copies. Otherwise a picture's neighbours could all be its exact copies.
     distinct = np.array(sorted(first.values()))
     if len(distinct) > 2 and len(digests) <= MOST:
         pairs += [(int(distinct[i]), int(distinct[j])) for i, j in _near_pairs(np.stack([small[n] for n in distinct]))]

@@ -1,4 +1,4 @@
-"""``data add hf:OWNER/NAME``: fetch a dataset of the Hugging Face hub, and find out its layout without a YAML file.
+"""``data add hf:OWNER/NAME``: fetch a dataset of the Hugging Face hub, and find out its layout.
 
 A repository of parquet files is read like a ``huggingface`` dataset of the catalog. A repository of image files becomes
 a folder of images like any other.
@@ -50,7 +50,7 @@ def fetch_layout(
     Args:
         address: ``hf:OWNER/NAME``, with ``:CONFIG`` to name one of several configurations, and with ``@SPLIT`` or
             ``@TRAIN,TEST`` to name splits.
-        columns: content of a column, ``path`` or ``label`` -> the column's name, for columns that the user names.
+        columns: the columns that the user names: ``path`` (the images) or ``label`` -> the column's name.
 
     Raises ``UserError`` if the address, the repository, its splits or its columns cannot be used, or if
     ``data_root/name`` exists and was not fetched from this repository.
@@ -145,7 +145,7 @@ def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: st
     chosen = given.split(",") if given else splits if len(splits) == 1 else [*map(parts.get, ("train", "test"))]
     if len(chosen) > 2 or not set(chosen) <= {*splits}:
         what = f"{repo} has the splits {', '.join(splits)}"
-        hint = f"name a split to divide 80/20, or two to learn from and to test on: hf:{repo}@{','.join(splits[:2])}"
+        hint = f"name one split to divide 80/20, or a training and a test split: hf:{repo}@{','.join(splits[:2])}"
         raise UserError(what, hint=hint)
     named = {"all": chosen[0]} if len(chosen) == 1 else {"train": chosen[0], "test": chosen[1]}
     return {"splits": named, **({"config": config} if config else {})}
@@ -169,6 +169,6 @@ def _columns(shard: Path, given: Mapping[str, str]) -> dict[str, str]:
         if len(names) != 1 or names[0] not in schema.names:
             what = f"the column of the {key}s may be {' or '.join(names)}" if len(names) > 1 else f"no column of {key}s"
             columns = ", ".join(schema.names)
-            raise UserError(what, where=str(shard), hint=f"say which: --column {option}=NAME; there are {columns}")
+            raise UserError(what, where=str(shard), hint=f"say which: --column {option}=NAME; all columns: {columns}")
         chosen[key] = names[0]
     return chosen

@@ -1,6 +1,7 @@
 """Recognise the layout of a user's images: ``train/`` and ``test/``, class folders side by side, or a table.
 
-The result is the route and the split recipe for a catalog entry, and the class names. No image is decoded.
+The result is what a catalog entry needs: the route (where the files are and how to read them), the split recipe and the
+class names. No image is decoded.
 """
 
 import os
@@ -58,10 +59,11 @@ class Layout(NamedTuple):
         data_root: the folder to pass as ``--data-root``.
         route: the fields of the catalog entry's route.
         recipe: the split recipe of the catalog entry.
-        names: the data's own class names.
+        names: the class names in the data.
         notes: remarks about files that are not used.
         licence: the terms of the images, if they are known.
-        parts: ``train`` and ``test``, or ``all`` -> the folder that holds the class folders; empty for a table.
+        parts: name of a part (``train`` and ``test``, or ``all``) -> the folder that holds its class folders; empty for
+            a table.
     """
 
     data_root: Path
@@ -76,7 +78,7 @@ class Layout(NamedTuple):
 def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
     """Return the layout of a folder or a table of images.
 
-    ``columns``: ``path``, ``label`` or ``split`` -> the name of that column in the table, if the user names one.
+    ``columns``: the table's columns that the user names: ``path``, ``label`` or ``split`` -> the column's name.
 
     Raises ``UserError`` if the path does not exist, the folder has no class folders, a part is missing, the table
     cannot be read, or there are fewer than two classes.
@@ -160,7 +162,10 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
 
 
 def _classes(parts: Mapping[str, Path], folder: Path) -> list[Path]:
-    """Return the class folders of the first part. Raises ``UserError`` if they are no classes or fewer than two."""
+    """Return the class folders of the first part.
+
+    Raises ``UserError`` if there are fewer than two class folders, or if the folders are not classes.
+    """
     root = next(iter(parts.values()))
     classes, before = class_folders(root), ""
     if not classes:
@@ -228,7 +233,7 @@ def choose_columns(
         chosen.setdefault("path", name)
     of_parts = [name for name, texts in columns.items() if {"train", "test"} <= {*map(part_of, texts)} <= {*PARTS}]
     for name in [*usual["split"], *of_parts][:1]:
-        if name.casefold() == "split" or any(map(part_of, columns[name])):  # a fold's number is no part
+        if name.casefold() == "split" or any(map(part_of, columns[name])):  # a column ``fold`` may have numbers only
             chosen.setdefault("split", name)
     rest = [name for name in columns if name and name not in chosen.values()]
     said = [name for name in rest if _MARKS_PART.fullmatch(name) and {*map(str.casefold, columns[name])} <= _YES_NO]
@@ -245,7 +250,7 @@ def choose_columns(
     if any(key != name for key, name in chosen.items()):
         notes.append("columns: " + ", ".join(f"{key} from {name!r}" for key, name in chosen.items()))
     if "label" not in chosen and (marks := marked_classes(columns)):
-        notes.append(f"the class of a row is the column with its only 1: {listed(marks, SHOWN)}")
+        notes.append(f"the class of a row is the column in which the row has a 1: {listed(marks, SHOWN)}")
         rest = [name for name in rest if name not in marks]
     if unused := [name for name in rest if name not in chosen.values()]:
         notes.append(f"columns that are not used: {listed(unused, SHOWN)}")

@@ -101,7 +101,7 @@ def refetch_hint(entry: DatasetEntry) -> str:
 def numbered_classes(entry: DatasetEntry, labels: Iterable[int], folder: Path) -> list[str]:
     """Return ``0``, ``1``, ... as the names of classes that the data's files number but do not name.
 
-    The ``class_names`` of the catalog entry replace them later. Raises ``UserError`` if the entry has none.
+    The entry's ``class_names`` replace these numbers later. Raises ``UserError`` if the entry has no ``class_names``.
     """
     if entry.class_names is None:
         what = "the labels are numbers, and no file names the classes"

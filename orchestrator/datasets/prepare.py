@@ -79,7 +79,7 @@ def plan_preparation(
             if error := other_data(entry, data_root):
                 raise error
             inner = partial_folder(entry, data_root)
-            if inner.is_dir() and entry.route.kind in FETCHERS:  # its command was killed at the very end
+            if inner.is_dir() and entry.route.kind in FETCHERS:  # an earlier command was killed at its very end
                 with dataset_lock(entry.name, data_root):
                     shutil.rmtree(inner, ignore_errors=True)
             record = read_record(entry, data_root)
@@ -110,7 +110,7 @@ def check_space(jobs: Sequence[FetchJob], data_root: Path) -> str:
 
 
 def prepare_one(entry: DatasetEntry, data_root: Path, console: Console) -> Record | None:
-    """Fetch, open, count and rename a dataset. Return its record, or ``None`` if another process prepared it meanwhile.
+    """Fetch and check a dataset. Return its record, or ``None`` if another process has prepared the dataset meanwhile.
 
     Raises ``UserError`` if another process is preparing the dataset, its files cannot be fetched or read, or the data
     root cannot be written to.

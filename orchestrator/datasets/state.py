@@ -86,7 +86,7 @@ def state_of(entry: DatasetEntry, data_root: Path | None) -> State:
 
 
 def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
-    """Return an error if the folder of a catalog dataset, which is there, holds other images, such as the user's.
+    """Return an error if the folder of a catalog dataset holds other images, such as the user's. The folder must exist.
 
     Folders that ``data prepare`` made, datasets that the user added and datasets of the few-shot benchmark are trusted
     without opening them.
@@ -100,7 +100,7 @@ def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
         found = open_dataset(entry, data_root)
     except UserError as error:
         why = error.what
-    except Exception as error:  # libraries that read other formats raise errors of many classes
+    except Exception as error:  # the libraries that read the files raise errors of many classes
         why = one_line(error)
     else:
         images, expected = len(found.train) + len(found.test), entry.sizes.train + entry.sizes.test

@@ -68,7 +68,7 @@ class Verified:
         copies: groups of images that show one picture, unchanged or nearly so.
         rotated: number of images whose EXIF orientation asks for a rotation.
         remarks: notes on unused parts of the images, and a note if most images are dark.
-        excluded: number of images that were excluded before.
+        excluded: number of images that were excluded before this check.
         decoded: number of images that were checked, broken images included.
         image_side: side in pixels of a square with as many pixels as the images have on average; 0 without images.
         own_split: a line if the split file differs from the published file.
@@ -160,12 +160,13 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
 
 
 def copy_notes(copies: Copies, images: int) -> list[str]:
-    """Return notes on copies that are in both parts, on copies with two labels, and on copies in the training part.
+    """Return up to four notes on copies of images.
 
-    The notes on both parts and on two labels have a line for each pair of images. ``images``: the number of all images.
-    If there are more than ``MOST``, another note says that only exact copies were searched.
+    One note lists the test images that are copies of a training image. One lists the copies with different labels. One
+    counts the training images that are copies of another training image. If the number of all ``images`` exceeds
+    ``MOST``, one says that only exact copies were searched for.
     """
-    notes = [f"only exact copies were searched, because there are more than {MOST:,} images"] if images > MOST else []
+    notes = [f"only exact copies were searched for: there are more than {MOST:,} images"] if images > MOST else []
     leaks = [(one, next(each for each in group if each.part == "train")) for group in copies
              if {each.part for each in group} == {"train", "test"} for one in group if one.part == "test"]  # fmt: skip
     mixed = [(group[0], next(each for each in group if each.word != group[0].word)) for group in copies

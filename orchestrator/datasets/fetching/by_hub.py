@@ -67,7 +67,7 @@ def hub_size(entry: DatasetEntry) -> int | None:
 
 
 def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[str, RepoSibling]]:
-    """Return the commit, and path -> the hub's description of each file that holds a part of the dataset.
+    """Return the commit; and the hub's descriptions of the files that hold the dataset's parts, by path.
 
     Raises ``UserError`` when the hub cannot be asked, or has no such files.
     """

@@ -70,7 +70,7 @@ def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> Iterator[None]
             download(url, kept, console=staging.console)
         except UserError as error:
             raise URLError(str(error)) from None  # torchvision tries the next mirror after this error
-        fetched.pop(url, None)  # the newest file is the last
+        fetched.pop(url, None)  # so that a file that is fetched again becomes the last
         fetched[url] = kept
         Path(filename).unlink(missing_ok=True)
         _link(kept, Path(filename))

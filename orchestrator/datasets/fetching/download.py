@@ -190,7 +190,7 @@ def _extent(response: requests.Response) -> tuple[int, int | None]:
             raise _TryAgain("the server sent a part without a Content-Range header")
         return int(match[1]), None if match[2] == "*" else int(match[2])
     length = response.headers.get("Content-Length", "")
-    encoded = response.headers.get("Content-Encoding", "identity") != "identity"  # the length is that of encoded bytes
+    encoded = response.headers.get("Content-Encoding", "identity") != "identity"  # then ``length`` counts encoded bytes
     return 0, int(length) if length.isdigit() and not encoded else None
 
 

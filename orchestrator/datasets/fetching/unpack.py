@@ -70,7 +70,7 @@ class _Unpacking:
                     raise self.refused(member.filename, "it is encrypted")
                 self.check(member.filename, member.file_size)
                 member.filename = member.filename.replace("\\", "/")
-                opened.extract(member, self.folder)  # never more than file_size bytes
+                opened.extract(member, self.folder)  # writes at most ``file_size`` bytes
 
     def check(self, name: str, size: int) -> None:
         """Raise ``UserError`` if a member's path is unsafe, or if its ``size`` in bytes makes the archive too large."""
@@ -82,7 +82,7 @@ class _Unpacking:
             raise self.refused(name, "its path passes through a link")
         self.left -= size
         if self.left < 0:
-            raise self.refused(name, f"it unpacks to more than {MAX_GROWTH} times its size, as a zip bomb does")
+            raise self.refused(name, f"the archive would grow more than {MAX_GROWTH}-fold, as a zip bomb does")
 
     def refused(self, member: str, why: str) -> UserError:
         """Return the error for an archive that is refused because of one member."""

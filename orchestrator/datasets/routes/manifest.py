@@ -183,7 +183,7 @@ def paths_and_labels(
             option = shlex.join(["--column", f"{key}={column}"])
             hint = f"say which column has each image's {key}, such as {option}; the first line names the columns"
             if table.suffix == ".tar":
-                hint = "samples need members .cls, .txt or .json; if its folders are classes, unpack it"
+                hint = "samples need members .cls, .txt or .json; if the tar file has class folders, unpack it"
             what = f"has no column {name!r}, only {listed([*columns], SHOWN) or 'an empty first line'}"
             raise UserError(what, where=str(table), hint=hint)
         if not columns[name]:
@@ -195,9 +195,9 @@ def paths_and_labels(
 
 
 def marked_classes(columns: Mapping[str, list[str]]) -> list[str]:
-    """Return the columns of a table that has a column of 0 and 1 for each class, with a single 1 in every row.
+    """Return the names of the class columns, if a table has a column of 0 and 1 for each class.
 
-    ``False`` and ``True`` count as 0 and 1. For any other table, return no columns.
+    Every row must have a single 1. ``False`` and ``True`` count as 0 and 1. For any other table, return no names.
     """
     marks = [name for name, values in columns.items() if values and {text.casefold() for text in values} <= {*_MARKS}]
     rows = zip(*(columns[name] for name in marks), strict=True)

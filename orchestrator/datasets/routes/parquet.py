@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SHARD = re.compile(r"-(?P<number>\d+)-of-(?P<count>\d+)")
 
 KEPT_GROUPS = 2
-"""Row groups per part whose encoded images are kept. A row group has 100 to 1,000 images."""
+"""Number of row groups of a part whose encoded images are kept in memory. A row group has 100 to 1,000 images."""
 
 
 def read_parquet(entry: DatasetEntry, folder: Path) -> Contents:

@@ -103,7 +103,7 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
     if not {"train", "test"} <= parts:
         if len(parts) > 1:
             named = " and ".join(sorted(parts))
-            notes.append(f"the shards are called {named}, none test: their images are not kept apart")
+            notes.append(f"the shards are called {named}, not train and test: they are read as one part")
         rows = [{name: text for name, text in row.items() if name != "split"} for row in rows]
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name, "") for row in rows] for name in names}, notes, readers

@@ -30,9 +30,9 @@ ARRAY_PICKLE = frozenset(
 
 
 def read_torchvision(entry: DatasetEntry, folder: Path) -> Contents:
-    """Read a class of ``torchvision.datasets`` whose ``root`` is ``folder``.
+    """Read the dataset in ``folder`` with a class of ``torchvision.datasets``.
 
-    For each part, the route has one or more sets of arguments. The class is opened once with each set, and the images
+    For each part, the route has one or more sets of arguments. The class is called once with each set, and the images
     of a part's sets are joined.
 
     Raises ``UserError`` for a class that torchvision does not have, and for files that are missing or unreadable.
@@ -133,7 +133,8 @@ def _piece(dataset: Any, route: TorchvisionRoute, folder: Path, arguments: Mappi
     """
     samples = _first_of(dataset, "samples", "_samples") or ()
     labels = _first_of(dataset, "targets", "_labels", "labels")
-    files = _first_of(dataset, "_image_files", "_images") or [path for path, _ in samples]  # none: an array of pixels
+    # A dataset without files is an array of pixels.
+    files = _first_of(dataset, "_image_files", "_images") or [path for path, _ in samples]
 
     def read(index: int) -> Image.Image:
         image: Image.Image = dataset[index][0]

@@ -73,7 +73,7 @@ def test_the_samples_of_shards_are_a_dataset(tmp_path: Path, case: str) -> None:
         (("train-0.tar", "train-1.tar", "val-0.tar", "test-0.tar"), (16, 8), ""),
         (("train/0.tar", "test/0.tar"), (8, 8), ""),
         (("train-0.tar", "train-1.tar"), (12, 4), ""),
-        (("train-0.tar", "val-0.tar"), (12, 4), "train and val, none test: their images are not kept apart"),
+        (("train-0.tar", "val-0.tar"), (12, 4), "train and val, not train and test: they are read as one part"),
     ],
 )
 def test_names_of_shards_tell_the_parts(tmp_path: Path, names: list[str], sizes: tuple[int, int], note: str) -> None:
