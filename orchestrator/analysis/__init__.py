@@ -15,9 +15,10 @@ SMALLEST_DIFFERENCE = 1.0
 CONFIDENCE = 0.95
 """The confidence level of the intervals."""
 POWER = 0.8
-"""The probability with which a pair of methods is to be settled. The number of further datasets or seeds is
-estimated for this probability."""
+"""The probability with which the estimated number of further datasets or seeds settles a pair of methods: one of them
+is significantly better, or they are level."""
 LARGEST_COUNT = 1000
 """The largest number of further datasets or seeds that is estimated."""
 CostKind = Literal["operations", "memory", "parameters"]
-"""The kind of cost that the recommendation saves first: operations to adapt, memory, or trainable parameters."""
+"""The kind of cost by which the recommendation chooses, after the need for source models: operations to adapt, memory,
+or trainable parameters."""

@@ -1,14 +1,16 @@
 """The best set over datasets: the methods that may be the best on datasets like the measured ones.
 
-The test of two methods depends only on the number of datasets that they share. With 5 to 7 datasets, it is Student's
+The number of datasets that two methods share decides which test compares them. With 5 to 7 datasets, it is Student's
 paired t-test. With 8 or more, it is the joint sign-flip test of ``sign_flips``. Both test the mean difference.
 ``benchmarks/coverage.py`` measures how often the best set contains the truly best method, and docs/verdict.md has the
 figures behind each choice.
 
-With fewer than 5 datasets, nothing is concluded. Where accuracies tie, differences can be equal on 3 datasets. Equal
-differences show no spread, so a t-test takes them for certain: it keeps the best of 11 methods in only 88 % of draws.
-The sign-flip test needs 8 datasets. With 5, there are only 2^5 ways to flip the signs, so its smallest p-value is 1/32,
-which hardly excludes a method.
+With fewer than 5 datasets, nothing is concluded. On 3 datasets, the lead of a method is often the same on each if many
+accuracies tie. Equal leads show no spread, so a t-test takes the lead for certain. The t-test then keeps the truly best
+of 11 methods in only 88 % of draws.
+
+The sign-flip test needs 8 datasets. With 5, there are only 2^5 ways to flip the signs. The smallest possible p-value is
+then 1/32, which hardly excludes a method.
 
 Shape legend: M methods, D datasets, S seeds, P pairs of methods.
 """
@@ -46,8 +48,8 @@ def best_set(
             domains may be compared together if their names differ.
         without_seeds: methods that draw nothing at random. Their single score on a dataset is compared with every seed
             of the other methods.
-        raced: the decisions of a race, which excludes methods while a grid is measured: excluded method -> the better
-            method and the p-value. ``None`` without a race.
+        raced: the decisions of a race, as excluded method -> the better method and the p-value. A race excludes methods
+            while a grid is measured. ``None`` without a race.
     """
     methods = [method for method, own in scores.items() if any(math.isfinite(score) for score in own.values())]
     scores_MDS = _score_array([scores[method] for method in methods])
@@ -114,8 +116,8 @@ def exclusion_test(methods: int, differences_PD: Floats, tests: PairedTests) -> 
     """Return a function that tests each remaining method against all other remaining methods, its rivals.
 
     Rivals that share 8 datasets or more with the method are tested jointly. Rivals that share 5 to 7 are tested one by
-    one. Rivals that share fewer are not tested. The level is divided between the joint test and the single tests in
-    proportion to their numbers of rivals.
+    one. Rivals that share fewer are not tested. The significance level is divided between the joint test and the single
+    tests in proportion to their numbers of rivals.
     """
     places, ones = np.arange(len(tests.n)), np.ones(len(tests.n))
     place_MM = by_pair(methods, places, places, 0)
@@ -191,8 +193,8 @@ def more_datasets(
     if n < 2:
         return None
     needed = _datasets_for(abs(difference), deviation, 1 - significance, POWER)
-    # Near a difference of 0 the interval may leave the range on either side, so each side gets half of the probability
-    # of a miss, 1 - POWER.
+    # If the difference is near 0, the interval may leave the range on either side. The probability of a miss is
+    # 1 - POWER, and each side gets half of it.
     distance = smallest_difference - abs(difference)
     needed = min(needed, _datasets_for(distance, deviation, (1 + CONFIDENCE) / 2, (1 + POWER) / 2))
     return min(max(needed, n + 1, MIN_DATASETS) - n, LARGEST_COUNT)
@@ -267,6 +269,6 @@ def _score_array(scores: Sequence[Mapping[tuple[str, int], float]]) -> Floats:
 
 
 def mean_over_seeds(values: Floats) -> Floats:
-    """Return the mean over the last axis, in which NaN does not count; NaN where every value is NaN."""
+    """Return the mean over the last axis, without the NaN values; NaN if all values are NaN."""
     n = np.isfinite(values).sum(axis=-1)
     return np.asarray(np.divide(np.nansum(values, axis=-1), n, out=np.full(n.shape, np.nan), where=n > 0))

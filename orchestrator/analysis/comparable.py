@@ -1,6 +1,7 @@
 """Selects the rows that verdicts compare.
 
-Rows of changed protocols and of ablations, which are variants on a part of the datasets, are not compared.
+Two kinds of rows are not compared: those of changed protocols and those of ablations. An ablation is a variant of a
+method that is measured on only some of the method's datasets.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,7 +34,7 @@ def ablations_of(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[
 
 
 def base_protocol(name: str, present: Iterable[str]) -> str | None:
-    """Return the base of a changed protocol: a protocol in ``present`` that lacks some or all of its changes.
+    """Return the base of a changed protocol: the protocol in ``present`` with fewer of the same changes, or with none.
 
     The base of ``strict+sigma_sign=relu``, for example, is ``strict``. If ``present`` has several bases, the one that
     differs least from ``name`` is returned; ``None`` if it has none.

@@ -30,7 +30,7 @@ class Cost:
 
     Attributes:
         sources: whether the method reads source models, which the user must then have.
-        operations: counted operations to adapt, in forward passes of one image through the image tower.
+        operations: counted operations to adapt, in units of the forward pass of one image through the image tower.
         memory: peak of memory in bytes.
         trainable_parameters: the number of trainable parameters, which must be kept to predict.
         seconds: measured time to adapt. It depends on other work on the machine, so the recommendation ignores it.

@@ -11,6 +11,8 @@ _SHORT_SETTINGS = {"top_k": "rank"}
 def display_names(method_names: Mapping[str, str]) -> dict[str, str]:
     """Return the display name of every label: the method's title, and in brackets how a variant differs.
 
+    ``method_names``: label -> name of the method.
+
     Different labels have different display names. Labels of methods that are not registered stay as they are.
     """
     names = {label: _display_name(label, method) for label, method in method_names.items()}

@@ -60,7 +60,7 @@ def jackknife_interval(metric: Metric, answers: Answers, parts: Sequence[Answers
 
 
 def _groups(labels_N: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the group of each image, at random, with the images of each class spread over the groups."""
+    """Return a random group for each image. The images of each class are spread over the groups."""
     order_N = np.random.default_rng(0).permutation(len(labels_N))
     order_N = order_N[np.argsort(labels_N[order_N], kind="stable")]
     group_N = np.empty(len(labels_N), dtype=np.int64)

@@ -184,4 +184,4 @@ METRICS: Mapping[MetricName, Metric] = {
     "accuracy_surest_80": Metric("accuracy on the surest 80 %", lambda answers: accuracy_of_surest(answers, 0.8)),
     "share_at_95": Metric("share labelled at 95 % accuracy", share_at_95),
 }
-"""Name -> metric. A new metric takes a function, a line here and its name in ``MetricName``."""
+"""Name -> metric. A new metric needs a function, a line here and its name in ``MetricName``."""

@@ -37,8 +37,8 @@ from orchestrator.store.predictions import StoredPredictions
 MIN_IMAGES = 2
 
 Correct = NDArray[np.bool_] | Floats
-"""For each test image, whether it was classified correctly or, for balanced accuracy, its contribution to that. The
-shape is (N,), or (S, N) for S seeds."""
+"""A value for each test image: whether the image was classified correctly or, for balanced accuracy, what the image
+contributes to the metric. The shape is (N,), or (S, N) for S seeds."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,12 @@ class VarianceParts:
 
     @property
     def seed_part(self) -> float:
-        """The part of ``variance * seeds * images`` that comes from the terms ``seed_s`` and ``rest_si``."""
+        """The part of ``variance * seeds * images`` that does not come from the images."""
         return max(self.seed_square, self.rest_square)
 
     @property
     def image_part(self) -> float:
-        """The part of ``variance * seeds * images`` that comes from the term ``image_i``."""
+        """The part of ``variance * seeds * images`` that comes from the images."""
         return max(self.image_square - self.rest_square, 0.0)
 
     @property
@@ -76,7 +76,7 @@ class VarianceParts:
 
     @property
     def seed_share(self) -> float:
-        """How much of :attr:`variance` comes from the terms ``seed_s`` and ``rest_si``: a fraction from 0 to 1."""
+        """The fraction of :attr:`variance` that does not come from the images, from 0 to 1."""
         whole = self.seed_part + self.image_part
         return self.seed_part / whole if whole else 0.0
 
@@ -172,8 +172,8 @@ def correct_by_method(
 
     Returns:
         ``None`` if the methods cannot be compared image by image. This is so if a method has no predictions at all, if
-        there are fewer than two images, or if the cells were scored on different images, because the protocol draws the
-        support from the test split.
+        there are fewer than two images, or if the cells were scored on different images. The images differ if the
+        protocol draws the support from the test split.
     """
     correct: dict[str, dict[int, Correct]] = {row.method: {} for row in rows}
     images = set()
@@ -215,9 +215,10 @@ def best_set_on_dataset(
 ) -> Comparison:
     """Compare methods on one dataset. Each pair of methods is compared on the seeds that both have.
 
-    If any pair shares two seeds or more, the comparison is about the dataset, and pairs that share one seed are not
-    tested. If all pairs share one seed at most, the scope is ``draw``: the comparison is only about these support
-    images.
+    If a pair shares two seeds or more, the comparison is about the dataset, and pairs that share one seed are not
+    tested. If no pair shares more than one seed, the comparison is only about these support images (scope ``draw``).
+    Two methods that draw nothing at random need no seeds: they are always tested. If all methods are like that, the
+    comparison is about the dataset.
 
     Args:
         correct: by method and seed, the value of each test image as :func:`correct_by_method` returns it.

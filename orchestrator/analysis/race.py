@@ -93,7 +93,7 @@ def planned_looks(datasets: int, seeds: int) -> tuple[Look, ...]:
 
 
 def levels(looks: tuple[Look, ...]) -> tuple[float, ...]:
-    """Return, for each look, the largest p-value that puts a method out."""
+    """Return, for each look, the largest p-value that excludes a method."""
     last = looks[-1]
 
     def information(look: Look) -> float:
@@ -104,7 +104,7 @@ def levels(looks: tuple[Look, ...]) -> tuple[float, ...]:
 
 @cache
 def _levels(shares: tuple[float, ...]) -> tuple[float, ...]:
-    """Return, for each look, the largest p-value that puts a method out; all looks together spend ``RACE_LEVEL``.
+    """Return, for each look, the largest p-value that excludes a method; all looks together spend ``RACE_LEVEL``.
 
     ``shares``: for each look, the information at this look as a share of the information at the last look.
 
@@ -119,7 +119,7 @@ def _levels(shares: tuple[float, ...]) -> tuple[float, ...]:
 
     found: list[float] = []
     spent, before = 0.0, 0.0
-    points, weights = np.zeros(1), np.ones(1)  # where the paths are that crossed no bound so far, with probabilities
+    points, weights = np.zeros(1), np.ones(1)  # positions and probabilities of the paths that crossed no bound
     for share in shares:
         total = RACE_LEVEL * share
         step, extent = math.sqrt(share - before), 8 * math.sqrt(share)

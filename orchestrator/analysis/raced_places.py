@@ -55,10 +55,9 @@ class RacedPlace:
         return frozenset(later) - self.wanted
 
     def ahead(self, looks: int) -> frozenset[str]:
-        """Return the ids of the cells that the next look uses, and of those that later looks use.
+        """Return the ids of the cells that the next look or one of the ``looks`` looks after it uses.
 
-        ``looks``: the number of later looks to include. All methods that are still in are assumed to stay in. If the
-        race is over, there are no such cells.
+        All methods that are still in are assumed to stay in. If the race is over, there are no such cells.
         """
         if self.race.next is None:
             return frozenset()
@@ -76,7 +75,7 @@ class RacedPlace:
 
     @property
     def line(self) -> str:
-        """How the race stands, in a sentence."""
+        """The state of the race, in a sentence."""
         track, _, backbone, domain = self.place
         at = f" at k = {self.k}" if self.k else ""
         where = f"{domain}, {track}, {backbone}{at}"

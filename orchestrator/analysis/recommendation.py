@@ -60,7 +60,7 @@ class Verdict:
         return self.costs.get(method, Cost())
 
     def statement(self, display_names: Mapping[str, str] | None = None) -> str:
-        """Return the outcome in a few words: ``best: bolt``."""
+        """Return the outcome in a few words, such as ``best: bolt``."""
         return self.comparison.statement(display_names)
 
 
@@ -86,7 +86,7 @@ def _loss(verdicts: Sequence[Verdict]) -> str:
     known = [loss for loss in losses if loss is not None]
     if not known or len(known) < len(losses):
         return ""
-    largest = math.ceil(round(10 * max(known), 6)) / 10  # rounding errors do not add 0.1
+    largest = math.ceil(round(10 * max(known), 6)) / 10  # round() keeps a tiny error from adding 0.1
     return f" (at 95 %, it is at most {pluralize(f'{largest:g}', 'point')} behind the best)"
 
 

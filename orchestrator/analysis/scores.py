@@ -1,7 +1,7 @@
 """The score of every test split of every cell, by which rows, verdicts, tables and figures compare methods.
 
-Only this module chooses the metric: the user's choice, or else that of the track. Accuracy, balanced accuracy and the
-accuracy of the worst class follow from every result. The other metrics need the stored predictions.
+Only this module chooses the metric: the user's choice or, without one, the metric of the track. Accuracy, balanced
+accuracy and the accuracy of the worst class follow from every result. The other metrics need the stored predictions.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -79,7 +79,8 @@ def check_scored(scored: Collection[object], metric: MetricName | None, where: s
     """
     if not scored:
         raise UserError(
-            f"no result has predictions, which {metric or 'these metrics'} need; results of early versions lack them",
+            f"no result has predictions, which {f'{metric} needs' if metric else 'these metrics need'}; "
+            "results of early versions lack them",
             where=where,
             hint="accuracy, balanced_accuracy and worst_class need no predictions",
         )
@@ -120,6 +121,6 @@ def _place(cell: Cell, evaluation: Evaluation) -> tuple[str, ...]:
 
 
 def _same_images(evaluation: Evaluation, zero_shot: Evaluation) -> bool:
-    """Return whether two evaluations are of the same images, judged by the frozen accuracy and the class sizes."""
+    """Return whether two evaluations are of the same images, judged by the zero-shot accuracy and the class sizes."""
     sizes, frozen_sizes = ([size for _, size in one.per_class] for one in (evaluation, zero_shot))
     return evaluation.accuracy_zero_shot == zero_shot.accuracy and sizes == frozen_sizes

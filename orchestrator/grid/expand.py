@@ -174,11 +174,11 @@ def _check_supports(
     if block.shots is None:
         raise at("shots").error(f"this field is needed: {name} learns from a support")
     if track.support_split(protocol) == "test":
-        return  # the catalog says for the training split only how many images a class has, so k is not checked here
+        return  # the catalog has class sizes of training splits only, so k is not checked here
     largest = max(block.shots)
     for entry in targets:
         if not entry.has_training_images:
-            raise at.block.error(f"{entry.name} has no training images; it can only be evaluated on")
+            raise at.block.error(f"{entry.name} has no training images to adapt to", "name it in evaluate_on")
         if protocol.short_classes == "refuse" and track.support_draw(protocol) == "imbalanced":
             if largest * entry.classes > entry.sizes.train:
                 had = f"{entry.name} has {entry.sizes.train} training images in all"

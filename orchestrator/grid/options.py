@@ -52,7 +52,7 @@ class Overrides:
         methods: method -> setting -> value.
         used: the fields that were applied to a block so far.
         notes: sentences about settings and switches that change the identities of cells, but no numbers.
-        idle: method -> why its settings have no effect in the entries so far; empty if they have one in some entry.
+        idle: method -> why its settings have had no effect in any entry so far; empty if they had one in some entry.
     """
 
     fields: dict[str, Any] = field(default_factory=dict)

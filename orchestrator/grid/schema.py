@@ -31,8 +31,8 @@ class SourcesChoice(StrictModel):
             datasets in the ``kin`` groups of the target and the scored datasets.
         domain: the domain whose datasets are the pool; by default the target's domain.
         datasets: the names of the datasets in the pool, instead of a domain.
-        count: number of datasets to draw from the pool at random, anew for each target and seed; by default the whole
-            pool. A smaller draw is part of a larger draw.
+        count: number of datasets that are drawn from the pool at random, separately for each target and seed. By
+            default, the whole pool is taken. A smaller draw is part of a larger draw.
         adopted: whether a checkpoint that the catalog names for a dataset replaces a fine-tuned model.
         required: whether a target without any source is an error. If not, the methods that need sources are left out
             for this target.
@@ -151,7 +151,7 @@ class GridFile(StrictModel):
             device's number format.
         fine_tuning: the fields of the source models' recipe that differ from the default.
         verdict: how methods are compared.
-        race: whether measuring stops for a method that can no longer be the best; ``--no-race`` measures all.
+        race: whether measuring stops for a method that can no longer be the best; ``--no-race`` measures all cells.
         blocks: each block is a product of its lists; the grid is the union of its blocks.
     """
 
@@ -170,6 +170,6 @@ class GridFile(StrictModel):
         if not self.blocks and not self.include:
             raise ValueError("the grid is empty: it needs blocks, or other grids to include")
         if not self.blocks and (idle := sorted({"protocol", "precision", "fine_tuning"} & self.model_fields_set)):
-            why = "the grid has no blocks of its own, and the grids that it includes keep theirs (--set changes those)"
+            why = f"the grid has no blocks of its own, and each included grid keeps its {idle[0]} (--set changes it)"
             raise ValueError(f"{idle[0]} has no effect: {why}")
         return self

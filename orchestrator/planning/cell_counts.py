@@ -8,7 +8,7 @@ SHOWN_DAMAGED = 6
 
 
 def count_cells(total: int, done: int, todo: int, failed: int, damaged: Sequence[str]) -> str:
-    """Return the counts in one line, and the damaged results in a second one if there are any.
+    """Return the counts in one line, and the damaged results in a second line if there are any.
 
     Args:
         todo: number of cells that will run, including failed cells that are retried.

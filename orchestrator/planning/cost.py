@@ -33,7 +33,7 @@ from orchestrator.store.results import Result
 from orchestrator.tracks import TRACKS
 
 WINDOW = 20
-"""About how many of the last measurements count for the mean duration of a group. Older ones fade, because machines
+"""The mean duration of a group counts about this many of its last measurements. Older ones fade, because machines
 change."""
 
 T = TypeVar("T")
@@ -45,8 +45,8 @@ class Work(NamedTuple):
     Attributes:
         groups: keys of the groups of similar work, the narrowest group first.
         shots: k of a cell; 0 for other work.
-        gflop: number of operations, in units of 10^9; 0 for work that hardly runs a tower, whose operations are not
-            counted. Such work is never compared with work whose operations are counted.
+        gflop: number of operations, in units of 10^9; 0 if they are not counted, because the work hardly runs a tower.
+            Work without a count is never compared with work that has one.
     """
 
     groups: tuple[Hashable, ...]
@@ -118,7 +118,7 @@ class CostModel:
                 self._memory[group][cell.shots] = max(mebibytes, self._memory[group][cell.shots])
 
     def predict(self, work: Work) -> float | None:
-        """Return the predicted seconds of a piece of work, from the nearest measured group; ``None`` without one."""
+        """Return the predicted seconds of a piece of work, from its nearest measured group; ``None`` if it has none."""
         with self._lock:
             mean = _nearest(self._seconds, work.groups, work.shots)
             return mean.scaled_to(work.gflop) if mean else None
@@ -126,8 +126,8 @@ class CostModel:
     def memory_mib(self, cell: Cell) -> float | None:
         """Return the predicted accelerator memory of a cell in MiB: the largest peak that similar cells had.
 
-        The similar cells are those at the nearest k in the nearest group that has a measurement. ``None`` if groups 1
-        to 3 have no measurement.
+        The similar cells are those at the nearest k in the nearest group that has a measurement. ``None`` if none of
+        the groups 1 to 3 at the top of this file has one.
         """
         with self._lock:
             return _nearest(self._memory, _memory_groups(cell), cell.shots)
@@ -178,8 +178,8 @@ def _time_groups(track: str, backbone: str, method: str, counts_operations: bool
 def _nearest(table: Mapping[Hashable, Mapping[int, T]], groups: Iterable[Hashable], shots: int) -> T | None:
     """Return the measurement of the first measured group, at the k nearest to ``shots``; ``None`` if none is measured.
 
-    How near a k is depends on its ratio to ``shots``: to 4, 8 is nearer than 1. Of two equally near k, the larger one
-    is taken.
+    How near a k is depends on its ratio to ``shots``: if ``shots`` is 4, k = 8 is nearer than k = 1. Of two equally
+    near k, the larger one is taken.
     """
     for group in groups:
         if by_shots := table.get(group):

@@ -47,9 +47,9 @@ def assumed_gflops(device: str | None, threads: int) -> float:
 
 
 def estimate(plan: Plan) -> tuple[list[float], float]:
-    """Return the seconds of each open cell with a prediction, and the operations of other work in units of 10^12.
+    """Return the predicted seconds of cells to do, and the operations, in units of 10^12, of work without a prediction.
 
-    The other work is that of the open cells without a prediction and of the missing artifacts.
+    A cell has no prediction if no similar cell was measured. The missing artifacts have none here.
     """
     work = [plan.costs.work(cell) for cell in plan.todo]
     seconds = [plan.costs.predict(one) for one in work]
@@ -67,7 +67,7 @@ def estimate_line(plan: Plan) -> str:
     if measured:
         devices = ", ".join(sorted({result.manifest.device for result in plan.done}))
         parts.append(
-            f"{human_duration(sum(measured))} on one device for {_cells(len(measured))}, by similar finished cells "
+            f"{human_duration(sum(measured))} on one device for {_cells(len(measured))}, from similar finished cells "
             f"on {devices}"
         )
     if others or tflop:
@@ -75,8 +75,8 @@ def estimate_line(plan: Plan) -> str:
         gpu_tflops = assumed_gpu_tflops()
         on_gpu, on_core = (human_duration(tflop / speed) for speed in (gpu_tflops, CORE_TFLOPS))
         parts.append(
-            f"{on_gpu} of one GPU, or {on_core} of one CPU core, for {what}, by counted operations at an assumed "
-            f"{gpu_tflops:.3g} TFLOP/s a GPU and {CORE_TFLOPS:g} a core"
+            f"{on_gpu} of one GPU, or {on_core} of one CPU core, for {what}, from counted operations at an assumed "
+            f"{gpu_tflops:.3g} TFLOP/s per GPU and {CORE_TFLOPS:g} per core"
         )
     return f"estimate: {'; '.join(parts)}"
 
@@ -100,9 +100,9 @@ def gpu_hours_line(plan: Plan, gpu: GpuKind) -> str:
     """Return the hours on one GPU in one line, with the basis of the estimate."""
     hours = ", ".join(f"{value:,.1f} h in {precision}" for precision, value in gpu_hours(plan, gpu).items())
     return (
-        f"on one {gpu.title}, artifacts included: {hours}; by counted operations at the share of the peaks in "
-        f"{gpu.source} that an H200 sustained. Decoding, views, launches and cells that train on cached features are "
-        "not counted"
+        f"on one {gpu.title}, artifacts included: {hours}; from counted operations, the peak speeds ({gpu.source}) "
+        "and the share of its peaks that an H200 sustained. Decoding, views, launches and cells that train on cached "
+        "features are not counted"
     )
 
 
@@ -114,7 +114,7 @@ def race_range(whole: Plan, first: Plan, gpu: GpuKind | None) -> str:
         first: the plan of the cells that the race measures first. If they decide everything, the race ends.
     """
     if not first.places:
-        return "a race has nothing to decide: no place has two methods and five datasets"
+        return "a race has nothing to decide: it needs two methods, and six datasets or five with two seeds"
     if not first.todo:
         return "a race needs nothing more"
     line = f"a race runs between {len(first.todo)} and {pluralize(len(whole.todo), 'cell')}"
@@ -122,7 +122,7 @@ def race_range(whole: Plan, first: Plan, gpu: GpuKind | None) -> str:
         least, most = gpu_hours(first, gpu), gpu_hours(whole, gpu)
         hours = (f"between {least[p]:,.1f} and {most[p]:,.1f} h in {p}" for p in most)
         line = f"{line}, on one {gpu.title} {', '.join(hours)}"
-    return f"{line}; how far it gets with the least depends on how much the methods differ"
+    return f"{line}; the more the methods differ, the fewer it needs"
 
 
 def _cells(count: int) -> str:

@@ -172,7 +172,7 @@ class Plan:
         return tuple(required_artifacts(cells, self.cells, self.catalog, self.sources))
 
     def of_whole_grid(self, store: Store) -> Plan:
-        """Return the plan of all cells of the grid file with their outcomes, even those that ``--only`` leaves out."""
+        """Return the plan of all cells of the file, including cells that ``--only`` leaves out, with their outcomes."""
         cells = self.grid.all_cells
         if cells == self.grid.cells:
             return self
@@ -195,7 +195,7 @@ def make_plan(
 def results_plan(
     grid: Grid, catalog: Catalog, store: Store, data_root: Path | None = None, *, raced: bool = False
 ) -> Plan:
-    """Return the plan by which results are read: with the outcomes of all cells, and without any artifact."""
+    """Return a plan for reading results: it has the outcomes of all cells, but no artifacts."""
     cells = tuple(in_running_order(grid.cells))
     sources = source_models(grid, catalog, data_root)
     return Plan(grid, catalog, data_root, cells, sources, raced=raced).with_outcomes(store)
@@ -256,9 +256,9 @@ def _settings_text(method: MethodRef) -> str:
 
 
 def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> dict[SourceRef, Source]:
-    """Return the artifact of each source model of a grid. The model is fine-tuned here or an adopted checkpoint.
+    """Return the artifact of each source model of a grid. A model is fine-tuned here, or it is an adopted checkpoint.
 
-    A protocol may swap the activation of a cell's backbone. The cell's source models keep the activation unswapped.
+    A protocol may swap the activation of a cell's backbone. The cell's source models keep the original activation.
     """
     models: dict[SourceRef, Source] = {}
     for source, made in grid.sources.items():

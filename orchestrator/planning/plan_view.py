@@ -39,7 +39,7 @@ def plan_view(
         sizes = [f"{entry.name} (about {human_bytes(download_bytes(entry))})" for entry in fetched]
         parts[-1:] = [Text(f"weights: `grid` fetches {listed(sizes, 4)}, unless they are in the cache"), Text()]
     if frozen := [name for name, entry in plan.grid.backbones.items() if not entry.has_matrices]:
-        parts[-1:] = [Text(f"features only, so no method of the grid trains their towers: {listed(frozen, 4)}"), Text()]
+        parts[-1:] = [Text(f"features only: no method of the grid trains the tower of {listed(frozen, 4)}"), Text()]
     if plan.todo:
         parts += [packing_view(plan, gpu_bytes), Text()]
     parts.append(Text(estimate_line(plan)))
@@ -115,7 +115,7 @@ def _gpu(gpu_bytes: int | None) -> tuple[float, str]:
 
 
 def _table(first: str, *others: str) -> Table:
-    """Return a table whose first column is aligned to the left and whose other columns to the right."""
+    """Return a table. The first column is aligned to the left, the other columns to the right."""
     return plain_table(first, *others, right=others)
 
 

@@ -92,7 +92,7 @@ def test_the_estimate_is_measured_for_similar_cells_and_counted_for_others(grid:
     seconds, gflop = sum(result.timings.total for result in done), sum(cell_gflops(r.cell, catalog) for r in done)
     assert measured == pytest.approx(seconds * cell_gflops(todo[0], catalog) / gflop)
     assert tflop == pytest.approx(sum(cell_gflops(cell, catalog) for cell in by_method["linear_probe"]) / 1e3)
-    assert f"for 1 cell, by similar finished cells on {done[0].manifest.device}" in estimate_line(plan)
+    assert f"for 1 cell, from similar finished cells on {done[0].manifest.device}" in estimate_line(plan)
     assert "for 3 cells and the artifacts" in estimate_line(plan)
     assert estimate(Plan(grid, catalog, None, tuple(by_method["bolt"]), {}))[1] > 0
 
