@@ -1,4 +1,6 @@
-"""The adaptation methods, one file each. Importing this package registers them and the methods of other packages.
+"""The adaptation methods, one file each. Importing this package registers them all.
+
+Methods that other installed packages add are registered too (:mod:`bolt.util.outside`).
 
 Start with :mod:`bolt.methods.base`, the contract that every method fulfils, and :mod:`bolt.methods.zero_shot`, the
 shortest method. :mod:`bolt.methods.common` holds the building blocks that methods share.

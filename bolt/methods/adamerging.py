@@ -1,9 +1,10 @@
-"""AdaMerging: learns the coefficients of merged task vectors by the entropy of predictions (Yang et al., ICLR 2024).
+"""AdaMerging: learns coefficients of task vectors that make the predictions certain (Yang et al., ICLR 2024).
 
 Paper: arXiv:2310.02575. The tower is ``theta_0 + sum_t clamp(lambda_tp, 0, 1) tau_tp`` for every tensor p and source t.
-The coefficients lambda start at 0.3. Each of 500 Adam steps at a rate of 1e-3 draws two batches of 16 unlabelled test
-images, and minimises the sum of their mean prediction entropies under the frozen text head. A coefficient that leaves
-[0, 1] gets no more gradient. All numbers are the official ones, which are the same for all datasets; no label is used.
+The coefficients lambda start at 0.3. There are 500 steps of Adam at a rate of 1e-3. Each step draws two batches of 16
+unlabelled test images. The loss is the sum of the batches' mean entropies of the predictions by the frozen text head. A
+coefficient that leaves [0, 1] gets no more gradient. All numbers are the official ones, which are the same for all
+datasets; no label is used.
 ViT-B has 152 coefficients per source, ViT-L/14 has 296.
 
 What differs: the official code merges models of several tasks, and sums the loss over test images of the same tasks.
@@ -71,7 +72,7 @@ def minimise_entropy(
     report: MetricsCallback = lambda step, metrics: None,
     precision: Precision | None = None,
 ) -> Curve:
-    """Train the coefficients from ``settings.initial``; returns the loss of every step.
+    """Train the coefficients from ``settings.initial``; return the loss of every step.
 
     Args:
         logits_of: ``logits_of(rows)`` -> logits (B, C) of these images under the composed weights.

@@ -3,9 +3,9 @@
 Paper: arXiv:2304.01195. A channel is a coordinate of the joint embedding. The samples of a class are its text embedding
 and the features of its images. For every pair of samples of different classes, the two values in a channel are
 multiplied; the similarity of the channel is the mean product. The variance of a channel is the variance of the C text
-embeddings in this channel. The q channels with the highest ``-w_0 similarity + w_1 variance`` are kept. The features
-f', s' on the kept channels, normalised again, make a Tip-Adapter cache. Its logits are added to those of the text head,
-which reads all channels::
+embeddings in this channel. The q channels with the highest ``-w_0 similarity + w_1 variance`` are kept. A cache as in
+Tip-Adapter compares a query f' with the support features s' on these channels, normalised again. The logits of the
+cache are added to those of the text head, which reads all channels::
 
     logits = scale f T^T + alpha sum_i exp(-beta (1 - f' . s'_i)) v_i onehot(y_i)
     v_i = exp(gamma log2((1 + 1e-6) / (p_i + 1e-6)))

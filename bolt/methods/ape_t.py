@@ -12,8 +12,8 @@ schedule. What differs from the official code:
 - The official code selects one number of channels and trains another number, so it fails on eight of its eleven
   datasets. Here the two numbers are the same.
 - The last epoch is kept, and alpha and beta stay at 2 and 1. The official code keeps the epoch that is best on a
-  validation split and then searches alpha and beta on that split. Where the protocol gives validation images, the
-  search is made here too.
+  validation split and then searches alpha and beta on that split. If the protocol gives validation images, alpha and
+  beta are searched on them here too.
 - Numbers are float32, not float16.
 
 Shape legend: N support images, C classes, D joint embedding width, q kept channels.

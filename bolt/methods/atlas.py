@@ -11,8 +11,8 @@ Tensors that are not two-dimensional then stay at their pre-trained values.
 As in the official code: AdamW with learning rate 0.1 and weight decay 0.1, a cosine schedule without warm-up, and a
 support that is repeated in other views until an epoch has 10 batches. What differs from the official code:
 
-- Epochs and batch size are the same as for every trained method here. The official code takes 10 epochs of batches of
-  128.
+- Training takes 20 epochs of batches of 32, the defaults of :class:`bolt.training.loop.TrainingRecipe`. The official
+  code takes 10 epochs of batches of 128.
 - The last epoch is kept. The official code keeps the epoch with the best accuracy on a labelled validation split, which
   a few-shot task does not have.
 - At test time, one epoch at a learning rate of 1e-2 replaces 10 epochs at 1e-3. A coefficient can move equally far.
@@ -62,7 +62,7 @@ class AtlasSettings(TrainingRecipe):
 
 
 def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | int) -> dict[str, Tensor]:
-    """Draw a group for every entry of every tensor, uniformly and independently; returns int64 tensors by name.
+    """Draw a group for every entry of every tensor, uniformly and independently; return int64 tensors by name.
 
     Tensors of one shape have the same groups, because the seed depends on ``group_count``, ``axes`` and the shape
     only. ``tensors`` are in the tower's orientation. The groups of ``proj`` are drawn in open_clip's orientation, which

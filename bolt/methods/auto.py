@@ -1,8 +1,8 @@
 """A choice among methods: adapts with the candidate that classifies held-out images of the support best.
 
-The support is divided into folds with the same number of images of every class. For each fold in turn, every candidate
-adapts to all other folds and classifies the images of this fold. The candidate with the most correct images adapts to
-the whole support. At a tie, the candidate that comes first in ``candidates`` is chosen.
+The images of every class are split into folds as evenly as possible. For each fold in turn, every candidate adapts to
+all other folds and classifies the images of this fold. The candidate with the most correct images adapts to the whole
+support. At a tie, the candidate that comes first in ``candidates`` is chosen.
 
 If a class has a single image, no image can be held out. Then the first candidate is taken without looking at the
 images. So ``candidates`` begins with the most trusted method. The preset ``with_sources`` puts BOLT first, which has

@@ -1,15 +1,15 @@
 """BitFit: trains the biases of the image tower and nothing else (Ben Zaken et al., ACL 2022, arXiv:2106.10199).
 
-Biases sit in the layer norms, the fused query-key-value, the attention output and both feed-forward layers: 102,912
-parameters in ViT-B, 272,384 in ViT-L/14. The convolution, the embeddings and the visual projection have no bias. The
-text head stays frozen. A bias of the keys has no effect, because a softmax does not change if the same number is added
-to all its inputs. So 9,216 of ViT-B's parameters have a zero gradient.
+The layer norms, the fused query-key-value projection, the attention output and both feed-forward layers have biases:
+102,912 parameters in ViT-B, 272,384 in ViT-L/14. The convolution, the embeddings and the visual projection have none.
+The text head stays frozen. A bias of the keys has no effect, because a softmax does not change if the same number is
+added to all its inputs. So 9,216 of ViT-B's parameters have a zero gradient.
 
 The optimiser is the official one: AdamW with learning rate 1e-3, epsilon 1e-6, without weight decay, gradients clipped
 at 1. What differs:
 
 - The authors tune the rate on validation data of each task. Here the rate is the default of their code.
-- The rate follows the cosine schedule of all methods here. The settings ``schedule: constant`` and
+- The rate follows the default schedule here, a warm-up and a cosine. The settings ``schedule: constant`` and
   ``warmup_fraction: 0`` give the official schedule.
 - The authors also train the task's classifier. Here the text head is the classifier.
 """

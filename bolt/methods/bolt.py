@@ -195,8 +195,7 @@ def adapt_pooled(task: Task, settings: PooledStartSettings) -> Adapted:
 def adapt(task: Task, settings: BoltSettings) -> Adapted:
     """Train the coefficients from the pooled start, on the support or, at test time, on the unlabelled images.
 
-    At test time, the test images whose predictions serve as labels are selected by the predictions of the pooled start,
-    not of the frozen tower.
+    At test time, the most confident predictions of the pooled start, not of the frozen tower, serve as labels.
 
     Raises ``ValueError`` if coefficients are clamped at zero and none starts above zero, because no step would move
     them.

@@ -53,7 +53,7 @@ class ClapSettings(Checked):
     Attributes:
         constraint: ``class_adaptive`` penalises the distance from the text, with a weight for each class; ``none``
             trains by cross-entropy alone (ZS-LP).
-        text_norm: length that the unit text embeddings are given. It stands for the length of raw text embeddings.
+        text_norm: length to which the unit text embeddings are scaled, about the length of raw text embeddings.
         epochs, batch_size, learning_rate: hyperparameters of SGD with momentum 0.9.
         views: augmented views of each image in the pool.
     """
@@ -79,12 +79,12 @@ def class_weights(probabilities_PC: Tensor, labels_P: Tensor) -> Tensor:
 
 
 def adapt(task: Task, settings: ClapSettings) -> Adapted:
-    """Train the prototypes from the text head, whose embeddings get the length ``text_norm``."""
+    """Train prototypes that start at the text head's embeddings, scaled to the length ``text_norm``."""
     return train_prototypes(task, settings, settings.text_norm * task.head_CD)
 
 
 def train_prototypes(task: Task, settings: ClapSettings, text_CD: Tensor) -> Adapted:
-    """Train prototypes (C, D) from these raw text embeddings."""
+    """Train prototypes (C, D) that start at the raw text embeddings ``text_CD``."""
     device, scale = task.backbone.device, task.backbone.logit_scale
     text_CD = text_CD.to(device, torch.float32)
     pool_PD = torch.cat([support_features(task, view) for view in range(1, settings.views + 1)])

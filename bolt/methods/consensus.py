@@ -51,7 +51,10 @@ def users(total: Mapping[str, Tensor], vectors: Iterable[Mapping[str, Tensor]], 
 
 
 def consensus_update(task: Task, sources: Sources, settings: ConsensusSettings) -> dict[str, Tensor]:
-    """Return the masked sum by tensor. Raises ``ValueError`` if a task vector is not finite."""
+    """Return the sum of the task vectors by tensor, with zeros in place of the entries that are not kept.
+
+    Raises ``ValueError`` if a task vector is not finite.
+    """
     total = sum_of_task_vectors(task, sources)
     counts = users(total, map(sources.task_vector, sources.names), settings.mask_strength)
     return {name: torch.where(counts[name] >= settings.tasks, tensor, 0) for name, tensor in total.items()}

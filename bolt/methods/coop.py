@@ -5,12 +5,12 @@ V (K, W) is trained through the text tower by cross-entropy::
 
     t_c = text tower(V, name of c),    logits_c = scale cos(f, t_c)
 
-The defaults are the official ones. The context has 16 tokens, drawn from N(0, 0.02^2). It stands before the class name,
+The defaults are the official ones. The context has 16 tokens, drawn from N(0, 0.02^2). It comes before the class name,
 and all classes share it. The optimiser is SGD with rate 2e-3, momentum 0.9 and an L2 penalty of 5e-4 inside the
-gradient; batches of 32, the last epoch kept. The learning rate changes per epoch, and the first epoch runs at 1e-5.
-Training takes 50 epochs with one image per class, 100 with two to four images and 200 with more. On ImageNet it takes
-50, with the preset ``imagenet``. The preset ``photo`` starts at the four words "a photo of a". No setting is chosen on
-labelled images outside the support.
+gradient. Batches have 32 images, and the last epoch is kept. The learning rate changes per epoch, and the first epoch
+runs at 1e-5. Training takes 50 epochs with one image per class, 100 with two to four images and 200 with more. For
+ImageNet, the preset ``imagenet`` takes 50. The preset ``photo`` starts at the four words "a photo of a". No setting is
+chosen on labelled images outside the support.
 
 The result is a head of class vectors, so a saved model needs no text tower. What differs from the official code:
 
@@ -54,7 +54,7 @@ class CoOpSettings(CoopTrainingSettings):
         initial_words: words whose embeddings the context starts from. The number of their tokens then replaces
             ``context_tokens``.
         class_specific: whether every class has a context of its own.
-        class_position: where the class name stands: ``end``, ``middle`` or ``front``.
+        class_position: position of the class name in the prompt: ``end``, ``middle`` or ``front``.
         epochs: by default 50 if no class has more than one image, 100 if none has more than four, else 200.
         batch_size, learning_rate, weight_decay: hyperparameters of SGD with momentum. The weight decay is an L2
             penalty.
@@ -75,7 +75,8 @@ IDLE_IN_CONTEXT = (
         agrees=lambda values: bool(values["context_tokens"] == len(values["initial_words"].split())),
     ),
 )
-"""Initial words make ``context_tokens`` idle. The setting may state their number, as official configurations do."""
+"""With ``initial_words``, the setting ``context_tokens`` has no effect. It may still state the number of these words,
+as official configurations do."""
 
 
 def epochs_of(settings: CoOpSettings, shots: int) -> int:
@@ -121,7 +122,7 @@ def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0
     @torch.no_grad()
     def embed_classes(class_names: Sequence[str]) -> Tensor:
         if settings.class_specific:
-            raise NoNewClasses("with class_specific, coop has learned no context for classes it was not adapted to")
+            raise NoNewClasses("with class_specific, only the classes of the training have a learned context")
         more = LearnedPrompts(backbone, class_names, context_KW.shape[-2], settings.class_position)
         return more.encode(context_KW)
 

@@ -8,7 +8,7 @@ text head and is not normalised again.
 The optimiser is the official one: AdamW. The rate rises linearly over 50 iterations, then falls with a cosine. The
 official code tries rates, weight decays and batch sizes, and chooses by labelled validation images, four per class.
 Here one setting of the official grid is used, without labels: rate 1e-3, weight decay 0.01, batches of 8. As in the
-official code, the weights are also averaged with the text head (WiSE-FT, Wortsman et al., 2022), each with weight 0.5.
+official code, the result is the mean of the trained weights and the text head (WiSE-FT, Wortsman et al., 2022).
 
 The length of the training: the official code makes up to 12,800 iterations and keeps the best of 128 snapshots by
 validation images. Without validation images, so long a training over-fits: of twenty image samples, each is shown 2,560
@@ -22,7 +22,7 @@ What else differs from the official code:
 
 - An image gives its un-augmented feature and ``views`` augmented ones. The official code has a centre crop and its
   mirror image.
-- A class has one text sample, the mean embedding of its prompts. The official code differs in this on ImageNet only.
+- A class has one text sample, the mean embedding of its prompts. The official code does the same except on ImageNet.
 - If there are fewer images or texts than half a batch, that half is smaller. The official code fails.
 
 Shape legend: N support images, M = N (1 + views) image samples, C classes, D joint embedding width.
@@ -75,9 +75,8 @@ class CrossModalSettings(Checked):
 def warmup_schedule(rate: float, iterations: int) -> Schedule:
     """Return the learning rate of every step: a linear rise up to ``rate`` at step 50, then a cosine.
 
-    The first step, number 0, has 1e-5; steps 1 to 49 have ``rate / 50`` times their number. The cosine reaches zero 50
-    steps after the end of the training. So the last rate is 0.6 % of ``rate`` if the training has 1,000 steps, but 52 %
-    if it has 100.
+    Step 0 has the rate 1e-5, and a step s from 1 to 49 has ``rate s / 50``. The cosine reaches zero 50 steps after the
+    end of the training. So the last rate is 0.6 % of ``rate`` if the training has 1,000 steps, but 52 % if it has 100.
     """
 
     def at(step: int, steps_per_epoch: int) -> float:
@@ -91,7 +90,7 @@ def warmup_schedule(rate: float, iterations: int) -> Schedule:
 
 
 def batches(task: Task, stream: str, size: int, in_batch: int) -> Iterator[Tensor]:
-    """Yield batches of sample numbers without end. Every pass is shuffled anew and leaves out a partial last batch."""
+    """Yield batches of sample numbers without end. Every pass has a new order and leaves out a partial last batch."""
     lap = 0
     while True:
         generator = torch_generator("cross modal", stream, task.dataset, task.seed, lap, size)

@@ -1,13 +1,15 @@
 """DMN: makes a class vector for every query from a memory of each class, without training (Zhang et al., CVPR 2024).
 
-Paper: "Dual memory networks", arXiv:2403.17589. The static memory has the support images, the dynamic memory has the
-test images so far. The text embedding is a row of both. For a query f, the vector of a class is the sum of its rows m,
-weighted by ``exp(-beta (1 - f . m))``, and then normalised. p' are the class probabilities by these vectors, and p are
-the probabilities by the text alone. The prediction is ``p + factor p'``.
+Paper: "Dual memory networks", arXiv:2403.17589. The rows of a class are unit vectors. The first row is the text
+embedding. The other rows are features of the support images in the static memory, and of the test images so far in the
+dynamic memory. For a query f, the vector of a class is the sum of the class's rows m, with the weights
+``exp(-beta (1 - f . m))``, and then normalised. p' are the class probabilities by these vectors, and p are the
+probabilities by the text alone. The prediction is ``p + factor p'``.
 
-With labelled images the rows are the text and the un-augmented support. On the test-time track the test images come one
-after another, in the order that the task's seed gives. Before it is classified, an image enters the memory of the class
-that the text predicts, if this class has a free row or a row of higher entropy. What differs from the official code:
+With labelled images, the method uses the static memory of the un-augmented support. On the test-time track, it uses the
+dynamic memory. The test images come one after another, in the order that the task's seed gives. An image enters the
+memory before it is classified. It becomes a row of the class that the text predicts, if this class has a free row or a
+row of higher entropy. What differs from the official code:
 
 - ``factor`` is 1, the median of the factors that the authors chose for eleven datasets by test labels.
 - An image has one view by default; the official code has 32. With ``views``, the predicted class and its entropy are
@@ -40,11 +42,11 @@ class DmnSettings(Checked):
     """The memory, and the weight of its probabilities.
 
     Attributes:
-        beta: sharpness of the weights of rows.
-        factor: weight of the memory's probabilities; the probabilities by the text weigh 1.
+        beta: how fast the weight of a row falls with the row's distance from the query.
+        factor: weight of the memory's probabilities; the probabilities by the text have the weight 1.
         capacity: number of test images that a class remembers.
-        when_full: when a new image replaces the image of highest entropy in a full class. ``higher_entropy``: if that
-            highest entropy exceeds the new image's. ``always``: always, as in a benchmark of test-time methods.
+        when_full: when a new image replaces the image of highest entropy in a full class. ``higher_entropy``: only if
+            the new image has a lower entropy. ``always``: in any case, as in a benchmark of test-time methods.
         views: views of each test image, the un-augmented one included.
         kept: share of the views, those of lowest entropy, whose mean predicts the image's class.
     """

@@ -43,8 +43,8 @@ class DmnTrainedSettings(PlainRecipe):
     """The training recipe, the sharpness of the memory and the weight of its probabilities.
 
     Attributes:
-        beta: sharpness of the weights of rows.
-        factor: weight of the memory's probabilities; the probabilities by the text weigh 1.
+        beta: how fast the weight of a row falls with the row's distance from the query.
+        factor: weight of the memory's probabilities; the probabilities by the text have the weight 1.
         views: augmented views that the epochs cycle through.
     """
 

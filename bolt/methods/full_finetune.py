@@ -1,9 +1,9 @@
 """Full fine-tuning: every parameter of the image tower is trained on the support.
 
 This method changes the tower most, so it is the reference for other methods. The recipe is the same as for source
-models: AdamW with learning rate 1e-5 and weight decay 0.1, clipped gradients, the frozen text head. As for all methods,
-training takes 20 epochs, with a warm-up over the first tenth. The BOLT authors fine-tune their meta-learned tower at
-5e-5 and train the head too. The settings ``learning_rate``, ``weight_decay`` and ``train_head`` can do the same.
+models: AdamW with learning rate 1e-5 and weight decay 0.1, clipped gradients, the frozen text head. Training takes 20
+epochs, with a warm-up over the first tenth of the steps. The BOLT authors fine-tune their meta-learned tower at 5e-5
+and train the head too. The settings ``learning_rate``, ``weight_decay`` and ``train_head`` can do the same.
 
 Shape legend: C classes, D joint embedding width.
 """

@@ -21,7 +21,7 @@ too large. With two images per class, both ways are therefore used, and their nu
 
 The list gives the mean gain over zero-shot in points, and in brackets the smallest gain on any dataset with any draw of
 the support. The gains were measured on fifteen datasets of drawn pictures, on training images outside the support, with
-one prompt. The three columns are k = 2 and 4 (three draws of the support) and k = 8 (one draw):
+one prompt. The numbers of a line are for k = 2 and 4 (three draws of the support) and k = 8 (one draw):
 
 - P fitted without the image: 11.5 (-12), 21.2 (-1), 26.9 (0)
 - P fitted with the image: 12.4 (-32), 21.1 (-16), 26.1 (-7)
@@ -88,7 +88,8 @@ class GdaSettings(Checked):
 
     Attributes:
         views: augmented views of each image, A; each view is a sample.
-        alpha: weight of the Gaussian's logits; by default it is chosen as the module's docstring says.
+        alpha: weight of the Gaussian's logits; by default it is chosen on validation images if the protocol gives any,
+            otherwise on the support.
         one_shot_share: alpha is set so that the spread of the Gaussian's logits is this share of the spread of the
             text's logits. It is used if there are no validation images and a class has a single image, because
             leave-one-out would leave such a class without an image.

@@ -46,7 +46,10 @@ def shared_basis(vectors: Sequence[Tensor]) -> Tensor:
 
 
 def merge_matrices(vectors: Mapping[str, Sequence[Tensor]], settings: TiesSettings) -> dict[str, Tensor]:
-    """Return the update of every matrix. ``vectors`` has each matrix's task vectors, in the same order of sources."""
+    """Return the update of every matrix.
+
+    ``vectors``: name of a matrix -> its task vectors, in the same order of the sources for all matrices.
+    """
     bases = {name: shared_basis(of_tasks) for name, of_tasks in vectors.items()}
     tasks = [str(task) for task in range(len(next(iter(vectors.values()))))]
 

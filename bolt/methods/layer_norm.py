@@ -2,7 +2,8 @@
 
 Tent does the same with batch norms at test time (Wang et al., 2021, arXiv:2006.10726); a vision transformer has layer
 norms instead. A layer norm keeps no batch statistics, so only its gains and biases are adapted: 39,936 parameters in
-ViT-B, 102,400 in ViT-L/14. The text head stays frozen. The loss is UFM (:mod:`bolt.training.test_time`).
+ViT-B, 102,400 in ViT-L/14. The text head stays frozen. The loss is UFM, for which confident predictions serve as labels
+(:mod:`bolt.training.test_time`).
 
 The recipe is the BOLT authors': AdamW with learning rate 1e-3, without weight decay or warm-up, one epoch, last state
 kept.

@@ -1,7 +1,7 @@
 """LoRA and DoRA: low-rank updates of the image tower's weight matrices; the text head can be adapted too.
 
 LoRA (Hu et al., 2021, arXiv:2106.09685) adds ``alpha / r * B A`` to a weight matrix (m, n). A (r, n) starts at random
-and B (m, r) at zero. DoRA (Liu et al., 2024, arXiv:2402.09353) also trains the length of every row of the sum.
+and B (m, r) at zero. DoRA (Liu et al., 2024, arXiv:2402.09353) also trains the length of every row of the new matrix.
 open_clip stores query, key and value as one matrix. Here each of the three has its own adapter, so any of a block's six
 matrices can be chosen. After training the adapters are merged, and the result is a plain tower.
 
@@ -170,8 +170,8 @@ _CLIP_LORA: dict[str, Any] = {
 _PRESETS: dict[str, dict[str, Any]] = {
     "clip_lora": _CLIP_LORA,  # adapts the image tower only, under the usual text head
     "clip_lora_both": {**_CLIP_LORA, "towers": "both"},  # as published
-    # At BOLT's learning rate and nearly as small: 9,216 parameters in ViT-B, where BOLT has 9,408 coefficients, and
-    # 18,432 in ViT-L/14, where BOLT has 18,624.
+    # The learning rate is BOLT's, and there are almost as many parameters as BOLT has coefficients: 9,216 and 9,408 in
+    # ViT-B, 18,432 and 18,624 in ViT-L/14.
     "matched": {"targets": ("v",), "rank": 1, "alpha": 1, "match_sources": 16, "learning_rate": 1e-3},
 }
 

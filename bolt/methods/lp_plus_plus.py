@@ -212,7 +212,7 @@ def alternating_step(blend: Blend, labels_N: Tensor, rates: tuple[Tensor, Tensor
 def official_step(blend: Blend, labels_N: Tensor, rates: tuple[float, float]) -> Step:
     """Return a step that moves (w, b) with momentum.
 
-    Every tenth call also moves alpha, by the sum of all its gradients so far.
+    Every tenth call also moves alpha, by the sum of alpha's gradients in all calls so far.
     """
     velocity_CE, alpha_sum_C = torch.zeros_like(blend.weight_CE), torch.zeros_like(blend.alpha_C)
 

@@ -1,7 +1,7 @@
 """MaPLe: learned tokens in the text tower, mapped linearly to tokens of the image tower (Khattak et al., CVPR 2023).
 
 Paper: arXiv:2210.03117. Each of the first J = 9 blocks of the text tower has K = 2 learned tokens P_l
-(:mod:`bolt.methods.common.prompts`). The tokens of the same block in the image tower are a linear map of them::
+(:mod:`bolt.methods.common.prompts`). A linear map of P_l gives the tokens V_l of the same block in the image tower::
 
     V_l = P_l A_l^T + b_l,    logits = scale cos(f, t)
 

@@ -1,9 +1,9 @@
 """Meta-learned start: the image tower is meta-learned on the other datasets' images, then fine-tuned on the support.
 
-The start is learned by MAML (Finn et al., 2017, arXiv:1703.03400), by its first-order form or by Reptile (Nichol et
-al., 2018), in :mod:`bolt.training.meta`, and comes with the task. Fine-tuning trains the whole tower and, as in
+:mod:`bolt.training.meta` learns the start by MAML (Finn et al., 2017, arXiv:1703.03400), by its first-order form or by
+Reptile (Nichol et al., 2018); the method gets the start with the task. Fine-tuning trains the whole tower and, as in
 meta-training, a copy of the zero-shot head that is multiplied by the logit scale. Learning rates, epochs and batch size
-are as in the BOLT authors' MAML comparison. The schedule is the same as for all methods here.
+are as in the BOLT authors' MAML comparison. The schedule is the default one here, a warm-up and a cosine.
 
 Shape legend: B batch, C classes, D joint embedding width.
 """

@@ -1,7 +1,8 @@
 """MTA: the mode of an image's views, found by mean shift with a trust in each view (Zanella and Ben Ayed, CVPR 2024).
 
-Paper: arXiv:2405.02266. The unit features f_p of 64 views of a test image have a density. The logits of the image are
-``scale m t`` for the mode m of this density. The trust y_p in a view is higher if other views agree with it::
+Paper: arXiv:2405.02266. A density is estimated from the unit features f_p of 64 views of a test image. The logits of
+the image are ``scale m t`` for the mode m of this density and the text embeddings t. The trust y_p in a view is higher
+if other views agree with it::
 
     e_p = exp(-|f_p - m|^2 / (2 h_p^2)),    y <- softmax((e + 4 A y) / 0.2),    m <- unit(sum_p e_p y_p f_p)
 
@@ -36,10 +37,10 @@ class MtaSettings(Checked):
 
     Attributes:
         views: views of each image, the un-augmented one first.
-        neighbours: share of the other views that are a view's neighbours: the nearest ones. Their distances from the
-            view give its bandwidth.
-        temperature: temperature of the softmax that gives the trust y, lambda_y.
-        agreement: weight of the agreement between views, lambda_q.
+        neighbours: share of the other views that are a view's neighbours. These are the nearest views; the bandwidth
+            of the view is computed from the distances to them.
+        temperature: temperature of the softmax that gives the trust y; the paper's lambda_y.
+        agreement: weight of the agreement between views; the paper's lambda_q.
     """
 
     views: AtLeast2 = 64

@@ -44,7 +44,8 @@ class ProLipSettings(Checked):
         learning_rate, epsilon: hyperparameters of Adam.
         steps: number of steps; each takes all support images.
         views: number of augmented views that the steps cycle through.
-        regularisation: lambda, the weight of the squared distance to the pre-trained projection; ``None`` is 1/k.
+        regularisation: lambda, the weight of the squared distance to the pre-trained projection; by default 1/k for k
+            images per class.
     """
 
     learning_rate: Positive = 1e-4
@@ -63,7 +64,7 @@ def train_projection(
     settings: ProLipSettings,
     report: MetricsCallback = lambda step, metrics: None,
 ) -> Curve:
-    """Train the projection in place; returns the loss and the rate of every step.
+    """Train the projection in place; return the loss and the rate of every step.
 
     Args:
         projection_WD: the pre-trained projection, a leaf tensor that requires a gradient.
@@ -92,7 +93,7 @@ def train_projection(
 def adapt(task: Task, settings: ProLipSettings) -> Adapted:
     """Encode the views without the projection, and train the projection on them.
 
-    Raises ``UnsupportedTower`` for a tower of timm.
+    Raises ``UnsupportedTower`` for a tower that does not end with a named projection, such as one of timm.
     """
     backbone, support = task.backbone, task.support
     if PROJECTION not in backbone.tower.tensor_paths():

@@ -10,8 +10,7 @@ its own. The mean and the variance of a class with few images stay near the text
     v_c = beta_c (mean of (f - mu_c)^2 under z) + (1 - beta_c) (v_0 + (t_c - mu_c)^2)
 
 y are the zero-shot probabilities, and n_c counts the images that z gives to c. v_0 is the variance of the features
-around the text embeddings, weighted by y.
-What differs from the official code:
+around the text embeddings, weighted by y. What differs from the official code:
 
 - v_0 is divided by n once. The official code does so once for every 2,500 images, so that v_0 is too small for more
   than 2,500 test images.
@@ -88,7 +87,7 @@ def start(unit_nD: Tensor, head_CD: Tensor, scale: float) -> Anchored:
 
 
 def transduce(unit_nD: Tensor, head_CD: Tensor, scale: float, settings: StatASettings) -> Anchored:
-    """Return the solution after ``settings.rounds``. The last round updates z alone."""
+    """Return the solution after ``settings.rounds`` rounds. The last round updates z alone."""
     unit_nD, head_CD = unit_nD.double(), head_CD.double()
     log_prior_nC = (scale * unit_nD @ head_CD.T).log_softmax(dim=-1)
     now = start(unit_nD, head_CD, scale)

@@ -9,8 +9,8 @@ What differs from the two official codes:
 - SVF trains the singular values themselves, which may turn negative. ``singular_values: free`` allows that here. The
   official code of SVF gives linear layers random weights, so its transformers are no reference for this method.
 - SVDiff also shifts every one-dimensional tensor by one number, at a rate of 1e-6. Those tensors stay frozen here.
-- The rate follows the cosine schedule of all methods here. SVDiff's rate is constant, which ``schedule: constant`` and
-  ``warmup_fraction: 0`` give.
+- The rate follows the default schedule here, a warm-up and a cosine. SVDiff's rate is constant; ``schedule: constant``
+  with ``warmup_fraction: 0`` gives such a rate.
 
 A shift is absolute, so the same step changes a small singular value by a larger share than a large one. ``lora_xs``
 trains relative changes, in the leading directions only.

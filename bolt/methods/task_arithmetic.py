@@ -26,7 +26,7 @@ class TaskArithmeticSettings(MergingSettings):
 
 
 def sum_of_task_vectors(task: Task, sources: Sources, settings: object = None) -> dict[str, Tensor]:
-    """Return the sum of the sources' task vectors by tensor. Raises ``ValueError`` if one is not finite."""
+    """Return the sum of the sources' task vectors by tensor. Raises ``ValueError`` if a task vector is not finite."""
     mean = mean_task_vectors(sources, task.backbone.tower.state_dict_open_clip())
     return {name: tensor * len(sources.names) for name, tensor in mean.items()}
 

@@ -55,8 +55,8 @@ class TaskResSettings(CoopTrainingSettings):
 
     Attributes:
         alpha: factor on the residual.
-        text_norm: length that the unit text embeddings are given. Embeddings of less than 512 numbers get a smaller
-            length.
+        text_norm: length to which the unit text embeddings are scaled; smaller if an embedding has less than 512
+            numbers.
         epochs: by default 100 if no class has more than four images, else 200.
         batch_size, learning_rate, weight_decay: hyperparameters of Adam. The weight decay is an L2 penalty
             inside the gradient.

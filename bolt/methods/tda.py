@@ -7,12 +7,11 @@ test images come one at a time; nothing is trained. For a unit feature f with ze
                          - alpha_n sum_negative exp(-beta_n (1 - f . key)) mask
 
 - The positive cache holds, for every predicted class, the 3 images of lowest entropy.
-- The negative cache holds, for every predicted class, the 2 images of lowest entropy among those with 0.2 < h < 0.5.
-  The mask of an image marks the classes with 0.03 < p < 1. Images near it lose logits in these classes.
+- The negative cache holds, for every predicted class, the 2 images of lowest entropy among those with 0.2 < h < 0.5. As
+  in the official code, h is the entropy in nats divided by log2(C). So the maximum of h is log 2 = 0.693, not 1. The
+  mask of an image marks the classes with 0.03 < p < 1. Queries near the image lose logits in these classes.
 - If a class is full, an image of strictly lower entropy replaces the image of highest entropy. An image enters before
   it is classified, so its own key is in the cache.
-
-h is the entropy in nats divided by log2(C), as in the official code. So the maximum of h is log 2 = 0.693, not 1.
 
 alpha = 2 and beta = 5 are the official numbers for ImageNet, and are used for every dataset. The official code has
 other numbers for other datasets, and does not say how they were chosen. alpha_n = 0.117, beta_n = 1 and all thresholds

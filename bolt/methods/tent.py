@@ -40,7 +40,7 @@ from bolt.training.loop import Curve, PlainRecipe, fit
 from bolt.util.ranges import AtLeast1, Checked, Positive
 
 _WATCHED_BATCHES = 4
-"""``details`` say how many classes are predicted in the last batches. This is the number of these batches."""
+"""Number of last batches. ``details`` say how many classes are predicted in these batches."""
 
 
 @dataclass(frozen=True)

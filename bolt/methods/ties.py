@@ -60,7 +60,7 @@ def trimming_threshold(vector_M: Tensor, keep_percent: float) -> float:
 def merge_task_vectors(
     read: Callable[[str], Tensor], sources: Sequence[str], keep_percent: float, merge: Literal["mean", "sum"]
 ) -> Tensor:
-    """Return the merged task vector (M,), not scaled. Each source is read twice, so that only one is in memory.
+    """Return the merged task vector (M,), not scaled. Each source is read twice, and only one is in memory at a time.
 
     Args:
         read: ``read(source)`` -> the source's task vector (M,).

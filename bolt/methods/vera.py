@@ -6,8 +6,8 @@ which starts at 0.1, and b (m), which starts at zero, are trained: 83,456 + 49 r
 ViT-L/14. The text head and the biases stay frozen.
 
 A and B are drawn as in ``peft``: uniform in +-sqrt(6 / columns), from a generator on the CPU with seed
-``projection_prng_key``. The defaults need no labels to tune by: the paper's rank of 256, no weight decay, and a rate of
-4e-3. This rate is near those that the authors tuned per dataset for their vision transformers. What differs:
+``projection_prng_key``. No default was tuned with labels: the rank of 256 is the paper's, there is no weight decay, and
+the rate of 4e-3 is near those that the authors tuned per dataset for their vision transformers. What differs:
 
 - All weight matrices change. The paper's vision transformers change query and value only.
 - The fused query-key-value matrix is one matrix with one b and one d.

@@ -42,7 +42,9 @@ class ZeroSettings(Checked):
 def vote(logits_VC: Tensor, kept: float) -> Tensor:
     """Return the number of votes for each class, (C,).
 
-    If several classes tie for the most votes, the winner gets one more. The module's docstring says which class wins.
+    If several classes tie for the most votes, one of them gets an extra vote. The other views, in the order of their
+    entropy, name this class: it is the first tied class among their choices. If they choose no tied class, it is the
+    tied class with the largest summed probability.
     """
     order_V = entropies(logits_VC).argsort(stable=True)
     count = max(1, int(kept * len(order_V)))

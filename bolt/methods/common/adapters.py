@@ -1,7 +1,7 @@
 """Low-rank adapters (LoRA, DoRA) for weight matrices, and the choice of the matrices and blocks that get one.
 
-``peft`` has the layer too, and tests check that both give the same bits. ``peft`` itself is not used here, because
-importing it takes a worker 2.4 seconds and 240 MiB: it imports transformers, torchvision and SciPy.
+``peft`` has such layers too, and tests check that its layers and these give the same bits. ``peft`` is not used here:
+it imports transformers, torchvision and SciPy, which costs a worker process 2.4 seconds and 240 MiB.
 
 Shape legend: r rank, (m, n) a weight matrix (out, in).
 """
@@ -22,8 +22,8 @@ from bolt.spectral.directions import directions_per_source
 from bolt.util.ranges import EACH_ONCE, AtLeast0, AtLeast1, Below1, Checked, some_of
 
 _BOLT_DIRECTIONS = 12
-"""How many singular directions BOLT takes per source and matrix by default (its setting ``top_k``). This number
-determines how many coefficients BOLT trains, which is the limit that ``match_sources`` sets for the adapters."""
+"""How many singular directions BOLT takes per source and matrix by default (its setting ``top_k``). BOLT trains one
+coefficient per direction. ``match_sources`` limits the adapters to as many parameters as BOLT has coefficients."""
 
 _TARGETS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "q": (("attn.in_proj_weight", ".q"), ("attn.qkv.weight", ".q"), ("attn.q_proj.weight", "")),
@@ -44,8 +44,9 @@ class AdapterSettings(Checked):
 
     Attributes:
         rank, alpha: the update of a matrix is ``alpha / rank * B A``.
-        rank_stabilised: whether the factor of ``B A`` is ``alpha / sqrt(rank)`` instead (rsLoRA).
-        dropout: share of an adapter's inputs that is set to zero in training. Query, key and value draw separately.
+        rank_stabilised: whether the factor of ``B A`` is ``alpha / sqrt(rank)`` instead of ``alpha / rank`` (rsLoRA).
+        dropout: share of an adapter's inputs that is set to zero in training. The adapters of query, key and value
+            draw different inputs.
         targets: which matrices of a block have an adapter: q, k, v, out (attention), c_fc, c_proj (MLP).
         last_blocks: adapters are attached to this many blocks at the end of a tower; 0 means all blocks.
         match_sources: a number of sources. The image tower's adapters may have at most as many parameters as BOLT has
@@ -98,7 +99,7 @@ def block_targets(tower: Tower, index: int, settings: AdapterSettings) -> list[t
 
 
 def adapted_blocks(tower: Tower, settings: AdapterSettings, dora: bool = False) -> int:
-    """Return how many blocks have adapters. They are the last blocks of the tower.
+    """Return how many blocks at the end of the tower have adapters.
 
     Raises ``ValueError`` if ``last_blocks`` exceeds the tower's blocks, or if ``match_sources`` allows fewer
     parameters than the adapters of one block have.
@@ -135,7 +136,7 @@ def attach_adapters(
 
 
 def attach_to_tower(tower: Tower, settings: AdapterSettings, dora: bool, *axes: str | int) -> dict[str, str]:
-    """Attach the adapters to a tower; returns the adapted matrices, open_clip name -> module path.
+    """Attach the adapters to a tower; return the adapted matrices, open_clip name -> module path.
 
     A fused query-key-value matrix is split first, so that each part can have its own adapter. Raises the errors of
     :func:`adapted_blocks`.
@@ -183,7 +184,7 @@ class LowRankLinear(nn.Module):
         self.scaling = scaling
         self.dropout = dropout
         a, b = torch.empty(rank, frozen.in_features), torch.empty(frozen.out_features, rank)
-        # peft draws A, then B, then A again. The same order here gives the same A as in peft for a seed.
+        # peft draws A, then B, then A again. In the same order, the same seed gives the same A as in peft.
         for factor in (a, b, a):
             nn.init.kaiming_uniform_(factor, a=math.sqrt(5))
         self.lora_A = nn.Parameter(a.to(frozen.weight))
@@ -218,7 +219,10 @@ class LowRankLinear(nn.Module):
 
     @torch.no_grad()
     def merged_weight(self) -> Tensor:
-        """Return a new weight (m, n). A plain linear module with it has this module's outputs in evaluation mode."""
+        """Return, as a new tensor, the weight (m, n) of the plain linear module that has the same outputs.
+
+        The outputs are the same in evaluation mode, where no input is dropped.
+        """
         merged: Tensor = self.frozen.weight + (self.lora_B @ self.lora_A) * self.scaling
         if self.magnitude is None:
             return merged
@@ -231,7 +235,7 @@ class SplitProjection(nn.Module):
 
     An adapter on the fused (3W, W) matrix would have one factor A for queries, keys and values, and could not leave out
     one of the three. The three modules are frozen and share the fused module's memory, so their weights must not be
-    written to. B images, T tokens.
+    written to. B images, T tokens, W width of the tower.
     """
 
     def __init__(self, fused: nn.Linear) -> None:

@@ -18,8 +18,8 @@ from bolt.task.task import Adapted
 from bolt.training.loop import cross_entropy
 
 _ALPHA_FACTOR = 250.0
-"""The factor by which the official code multiplies the initial alpha, see :func:`initial_blend`. With the features of
-CLIP, alpha then starts near 60."""
+"""The factor in the initial alpha, from the official code, see :func:`initial_blend`. With the features of CLIP, alpha
+then starts near 60."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Blend(BlendClassifier):
         return ones_NE @ self.weight_CE.mT + self.alpha_C[..., None, :] * text_NC
 
     def gradients(self, unit_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the mean cross-entropy, its gradient in ``weight_CE`` and its gradient in ``alpha_C``."""
+        """Return the mean cross-entropy, and its gradients with respect to ``weight_CE`` and ``alpha_C``."""
         ones_NE, text_NC = append_one(unit_ND), unit_ND @ self.head_CD.T
         logits_NC = self.logits_of(ones_NE, text_NC)
         excess_NC = excess(logits_NC, F.one_hot(labels_N, logits_NC.shape[-1]))
@@ -57,7 +57,7 @@ def mean_loss(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
 
 
 def excess(logits_NC: Tensor, onehot_NC: Tensor) -> Tensor:
-    """Return the mean cross-entropy's gradient in the logits, (N, C): (probabilities - labels) / N."""
+    """Return the mean cross-entropy's gradient with respect to the logits, (N, C): (probabilities - onehot) / N."""
     return (logits_NC.softmax(dim=-1) - onehot_NC) / logits_NC.shape[-2]
 
 
@@ -82,7 +82,7 @@ def safe_steps(unit_ND: Tensor, head_CD: Tensor) -> tuple[Tensor, Tensor]:
     Both are float64 tensors: scalars, or (F,) for the features (F, N, D) of a stack.
     """
     curvature, energy = _curvature(append_one(unit_ND)), _text_energy(unit_ND, head_CD)
-    size = torch.tensor(2 * unit_ND.shape[-2]).to(curvature)  # PyTorch's number / tensor rounds twice
+    size = torch.tensor(2 * unit_ND.shape[-2]).to(curvature)  # PyTorch would round a Python number / tensor twice
     return size / curvature, size / energy
 
 

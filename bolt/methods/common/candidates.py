@@ -55,9 +55,12 @@ class Candidate:
 def parse_candidate(text: str) -> Candidate:
     """Parse ``method`` or ``method(setting=value, ...)`` into the method and its settings on the few-shot track.
 
-    Raises ``ValueError`` for a text of another form, an unknown method or setting, and a value that the setting does
-    not take. Raises it too for a method that cannot be a candidate, because the method is not measured on the few-shot
-    track, starts from a meta-learned tower, or chooses among candidates itself.
+    Raises ``ValueError`` if
+
+    - the text has another form,
+    - the method or a setting does not exist, or a setting does not take its value,
+    - the method cannot be a candidate: it is not measured on the few-shot track, starts from a meta-learned tower, or
+      chooses among candidates itself.
     """
     form = f"the candidate {text!r} is neither 'method' nor 'method(setting=value, ...)'"
     try:
@@ -84,7 +87,7 @@ def recipes_digest(candidates: Sequence[Candidate]) -> str:
 
 
 def held_out_logits(task: Task, candidate: Candidate, held_out_B: Tensor) -> Tensor:
-    """Adapt a candidate to the support without the held-out rows; return the logits (B, C) of these rows, on the CPU.
+    """Adapt a candidate to all but the held-out support images; return the logits (B, C) of these images, on the CPU.
 
     Raises what the candidate's method raises, and :class:`bolt.task.scoring.NonFiniteLogits`.
     """

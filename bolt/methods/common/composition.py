@@ -6,11 +6,11 @@ of all weights have to stay in memory until then.
 
 :class:`Composition` therefore makes the composed weights leaves of the graph. As soon as the backward pass has the
 gradient of one weight, a hook contracts this gradient with each task vector, ``d loss / d lambda_n = <d loss / d theta,
-tau_n>``, and frees it. One training step reads the task vectors twice. Beyond the task vectors and the composed
-weights, a step holds the gradient of one tensor at a time.
+tau_n>``, and frees the gradient. One training step reads the task vectors twice. Beyond the task vectors and the
+composed weights, a step holds the gradient of one tensor at a time.
 
-The entries of a tensor can be split into K groups, each with a coefficient of its own (aTLAS x K). The stored task
-vectors are then sorted by group, so that every group is one product of a matrix and a vector.
+The entries of a tensor can be split into K groups, each with a coefficient of its own (aTLAS x K). The entries of the
+stored task vectors are then sorted by group, so that a group takes one product of a matrix and a vector.
 
 Shape legend: N task vectors, P composed tensors, M numbers of one tensor, K groups, m x n a matrix,
 B batch, S image side, D embedding width.
@@ -46,8 +46,9 @@ class Composition:
 
     Attributes:
         names: the composed tensors' names, in the order of the coefficients' second axis.
-        coefficients: (N, P, K), the only trainable tensor; float32, or float64 if the base is. K is 1 if a tensor's
-            entries are not split into groups, and P is 1 if all tensors share their coefficients.
+        coefficients: the only trainable tensor, (N task vectors, P tensors, K groups); float32, or float64 if the base
+            is. K is 1 if a tensor's entries are not split into groups, and P is 1 if all tensors share their
+            coefficients.
     """
 
     def __init__(
@@ -102,8 +103,9 @@ class Composition:
     def tensors(self, recompute: bool = False) -> dict[str, Tensor]:
         """Return the composed tensors by name, for ``torch.func.functional_call``.
 
-        The tensors are computed again only with ``recompute``, in the first call, and after a backward pass, because an
-        optimiser may have used its gradient. They are rewritten in place, so the tensors of an earlier call change too.
+        The tensors are computed in the first call, and again in the first call after a backward pass, because an
+        optimiser may have changed the coefficients. With ``recompute`` they are always computed. They are written in
+        place, so the tensors that an earlier call returned change too.
         """
         if recompute or self._state.changed:
             self._state.changed = False
@@ -121,9 +123,9 @@ class _State:
 
     Attributes:
         changed: whether the coefficients may have changed since the tensors were last composed. It is true before the
-            first composition and after every backward pass. Whether the coefficients really changed is not checked: the
-            fused optimiser does not raise their version counter, and comparing their values would make the CPU wait for
-            the GPU.
+            first composition and after every backward pass. The code cannot cheaply tell whether the coefficients did
+            change: a fused optimiser does not raise a tensor's version counter, and a comparison of values would make
+            the CPU wait for the GPU.
     """
 
     changed: bool = True
@@ -139,7 +141,7 @@ class _ComposedTensor:
         order_M: for each sorted entry, its position in the tensor; ``None`` if the entries are in their original order.
         chunks: pairs (group, columns). The columns of a chunk are a slice of ``stack_NM`` inside one group. The product
             of the columns and a vector gives the chunk's part of the update, or of the gradient.
-        group_count: K.
+        group_count: K, the number of groups.
     """
 
     base: Tensor
@@ -259,7 +261,9 @@ def stack_task_vectors(
             value = vector[name].T if name == PROJECTION else vector[name]
             stack_NM[row].copy_(value.reshape(-1))
             if not torch.isfinite(stack_NM[row]).all():
-                raise ValueError(f"the task vector of {source} is NaN, infinite or beyond {dtype} in {name}")
+                raise ValueError(
+                    f"the task vector of {source} has entries in {name} that are NaN, infinite or too large for {dtype}"
+                )
         del vector  # without this, the vector would stay in memory while the next one is read
     return stacks
 

@@ -3,9 +3,10 @@
 That code is Dassl (github.com/KaiyangZhou/Dassl.pytorch) with the configuration of CoOp. Two of its defaults are easily
 missed, because the papers do not name them:
 
-- Weight decay is an L2 penalty of 5e-4 inside the gradient, for Adam too. CLAP sets it to 0.
-- The learning rate is constant within an epoch. In epoch 0 of E it is 1e-5. In a later epoch e it is
-  ``rate / 2 (1 + cos(pi (e - 1) / E))``, so it never falls to zero. With E = 1, almost nothing is learnt.
+- Weight decay is an L2 penalty of 5e-4 inside the gradient, for Adam too. CLAP sets the weight decay to 0.
+- The learning rate is constant within an epoch. In a training of E epochs, the rate is 1e-5 in epoch 0, and
+  ``rate / 2 (1 + cos(pi (e - 1) / E))`` in a later epoch e, so it never falls to zero. With E = 1, almost nothing is
+  learnt.
 """
 
 import math

@@ -24,8 +24,8 @@ from bolt.task.task import EVALUATION_VIEW, Support, Task
 NO_HOLD_OUT = "fixed: a class has one image, none to leave out"
 """The text in a method's ``details`` if no image could be held out to choose a setting."""
 _NUMBERS_AT_ONCE = 2**24
-"""Largest count of numbers that training on a stack of folds keeps in memory: 64 MiB in float32. A fold that needs more
-is the only one of its stack."""
+"""Folds that are trained at once keep at most this many numbers in memory (64 MiB in float32). A fold that needs more
+is trained alone."""
 
 
 class FoldStack(NamedTuple):
@@ -61,7 +61,7 @@ class FoldStack(NamedTuple):
 
 
 def fewest_images(labels_N: Tensor) -> int:
-    """Return the number of images of the smallest class, leaving out classes without an image."""
+    """Return the number of images of the smallest class. Classes without an image do not count."""
     return int(labels_N.bincount()[labels_N].min())
 
 
@@ -87,13 +87,14 @@ def stratified_folds(labels_N: Tensor, folds: int, together: Sequence[Sequence[i
 
 
 def fold_stacks(task: Task, folds: int, numbers_per_fold: float) -> Iterator[FoldStack]:
-    """Yield the support's folds, in stacks: ``folds`` folds, or fewer if the smallest class has fewer images.
+    """Split the support into folds, and yield stacks of folds that are trained at once.
 
-    Every class with images must have at least two, see :func:`fewest_images`.
+    There are ``folds`` folds, or fewer if the smallest class has fewer images. Every class that has an image must have
+    at least two, see :func:`fewest_images`.
 
     Args:
-        numbers_per_fold: how many numbers the training on one fold keeps in memory, which limits the folds of a stack.
-            With infinity, every stack has one fold.
+        numbers_per_fold: how many numbers the training on one fold keeps in memory. The larger this number is, the
+            fewer folds a stack has. With infinity, every stack has one fold.
     """
     queries_ND = unit_support_features(task, EVALUATION_VIEW)
     labels_N = task.support.labels_N.to(queries_ND.device)
@@ -126,7 +127,7 @@ def _columns(chosen_FN: Tensor) -> Tensor:
 def with_images(task: Task, rows: Tensor) -> Task:
     """Return a copy of a task whose support has only the images in ``rows`` (B,).
 
-    An epoch visits these images in the order in which an epoch of the whole support does. The copy reports no metrics.
+    Epoch e visits these images in the same order as epoch e of the whole support. The copy reports no metrics.
     """
     whole = task.support
     on_cpu = rows.cpu()

@@ -50,10 +50,11 @@ class CacheSettings(Checked):
 
     Attributes:
         alpha: weight of the cache's logits.
-        beta: sharpness of the cache: how fast a key's weight falls with its distance. A search replaces it, unless a
-            class has a single image.
-        search: ``loo`` searches alpha and beta by leave-one-out on the support; ``fixed`` takes ``alpha`` and ``beta``.
-        one_shot_alpha: alpha if a class has a single image, which cannot be left out.
+        beta: sharpness of the cache: how fast a key's weight falls with its distance. Without a search, this value is
+            used.
+        search: ``fixed`` takes ``alpha`` and ``beta``. ``loo`` searches both, on validation images if the protocol
+            gives any, otherwise by leave-one-out on the support.
+        one_shot_alpha: alpha if ``loo`` cannot search on the support, because a class has a single image.
         beta_max, alpha_max: ends of the search grid. ``beta_max`` is the median of the official per-dataset
             configurations; see the module's docstring for ``alpha_max``.
         passes: number of augmented views averaged into the keys.
@@ -69,20 +70,21 @@ class CacheSettings(Checked):
 
 
 WITH_IMAGES = Range("drawn or whole", lambda validation: validation != "none")
-"""The protocol's switch ``validation`` if there are validation images."""
+"""The values of the protocol's switch ``validation`` under which there are validation images."""
 IDLE_IN_CACHE = (
     Idle(("alpha",), {"search": "fixed"}),
     Idle(("beta_max", "alpha_max", "one_shot_alpha"), {"search": "loo"}),
 )
-"""The settings of the cache that ``search`` makes idle. ``beta`` is used without a search if a class has one image."""
+"""The settings of the cache that have an effect with one value of ``search`` only. ``beta`` is not among them: it has
+an effect with ``loo`` too, if a class has a single image."""
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureCache(CacheClassifier):
-    """A text head and a cache. The alpha, the beta or the keys of the cache are still being chosen."""
+    """The classifier of Tip-Adapter and its successors: a text head and a cache of the support."""
 
     def adapted(self, details: Mapping[str, str]) -> Adapted:
-        """Return the method's result, with alpha, beta and ``details`` as the details."""
+        """Return the method's result. Its details are alpha, beta and ``details``."""
         return Adapted(self, details={"alpha": float(self.alpha), "beta": float(self.beta), **details})
 
 
@@ -142,7 +144,7 @@ def search_alpha_beta(
     betas: Sequence[float],
     alphas: Sequence[float],
 ) -> tuple[float, float]:
-    """Return the (beta, alpha) with most correct queries; ties go to the first beta, then to the first alpha.
+    """Return the (beta, alpha) with the most correct queries; ties go to the first beta, then to the first alpha.
 
     An affinity of minus infinity removes a key from a query's cache.
     """

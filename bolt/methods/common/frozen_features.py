@@ -90,7 +90,8 @@ def train_on_features(
 
     Args:
         parameters: the leaf tensors to train.
-        classifier: makes the classifier of the current parameters, which is differentiable in them.
+        classifier: ``classifier()`` -> the classifier with the current parameters. Its logits are differentiable in
+            the parameters.
         finish: makes the result from a frozen copy of the classifier. It is called at the end, and after every epoch if
             ``task.after_epoch`` asks for it.
         logits_of: raw features (B, D) -> logits (B, C) in training, by default those of the classifier. Several

@@ -30,7 +30,7 @@ from bolt.util.ranges import AtLeast1
 _DEVIATION = 0.02
 
 ClassPosition = Literal["end", "middle", "front"]
-"""Where the class name stands: behind the context, between its halves, or before it."""
+"""Position of the class name: at the ``end``, after the context; in the ``middle`` of the context; or in ``front``."""
 
 
 class LearnedPrompts:
@@ -40,7 +40,7 @@ class LearnedPrompts:
         backbone: the CLIP with the tokeniser and the text tower.
         class_names: the names; ``_`` counts as a space.
         context_tokens: how many embeddings the context has.
-        position: where the class name stands.
+        position: position of the class name relative to the context.
 
     Raises:
         ValueError: if a prompt has more tokens than the text tower takes. The message names the class.
@@ -58,8 +58,8 @@ class LearnedPrompts:
         if length > limit:
             longest = names[int(self._ends_C.argmax())]
             raise ValueError(
-                f"the prompt of class {longest!r} has {length} tokens with {context_tokens} of context, and the text "
-                f"tower takes {limit}; take a shorter context or class name"
+                f"the prompt of class {longest!r} has {length} tokens ({context_tokens} of them are context), but the "
+                f"text tower takes at most {limit}; take a shorter context or class name"
             )
         words_CLW = tower.embed(tokens_CL[:, : length - context_tokens])
         self._start_CLW, self._rest_CLW = words_CLW[:, :1], words_CLW[:, 1:]
@@ -140,7 +140,7 @@ class TrainedText:
         return self.classifier_of(self.head())(features_BD)
 
     def joined(self, image: Trainable) -> Trainable:
-        """Return the image tower in training together with this text tower, which gives the class vectors."""
+        """Return a model that trains an image tower and this text tower. The text tower gives the class vectors."""
         return replace(
             image,
             parameters=[*image.parameters, *self.parameters],
@@ -165,7 +165,7 @@ class DeepPromptSettings(CoopTrainingSettings):
     Attributes:
         depth: how many blocks of each tower have tokens. If one of the towers has fewer blocks, its number of blocks
             is used for both towers.
-        tokens: tokens of a block in each tower.
+        tokens: number of tokens of a block, the same in both towers.
         initial_words: words before the class name. The text tokens of the first block start as the embeddings of these
             words.
         epochs, batch_size, learning_rate, weight_decay: the settings of SGD with momentum. The weight decay is the

@@ -1,4 +1,4 @@
-"""A tower whose pre-trained weight matrices each get a change, computed from a few trainable parameters.
+"""Trainable changes of a tower's pre-trained weight matrices, each computed from a few trainable parameters.
 
 A training step computes every changed matrix and runs the tower with these matrices. Autograd computes the gradient.
 The frozen tower itself is never written to.

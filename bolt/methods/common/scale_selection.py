@@ -29,7 +29,7 @@ _KEPT_BYTES = 2**28
 """Limit of the pixels that stay in memory from one candidate scale to the next: 256 MiB, or 1,780 images of 224 pixels
 a side."""
 _UNLABELLED = 1000
-"""The largest number of test images that a choice without labels encodes."""
+"""At most this many test images are encoded to choose a scale without labels."""
 
 
 class ScaleChoice(NamedTuple):
@@ -53,9 +53,9 @@ def choose_scale(
     view 1 of the support, the next one on view 2, and so on. The BOLT authors' loader also draws new augmentations for
     every candidate.
 
-    The test-time track has no labels. There, the scale with the highest mutual information on at most 1,000 of the test
-    images is the best. Under the switch ``tta_alpha: test_labels``, the best scale is the one with the highest test
-    accuracy, which the task's oracle measures.
+    The test-time track has no labels. There, the best scale is the one with the highest mutual information on the test
+    images, of which at most 1,000 are read. Under the switch ``tta_alpha: test_labels``, it is the one with the highest
+    test accuracy, which the task's oracle measures.
 
     Args:
         tower_at: scale -> the merged tower with that scale.
@@ -109,7 +109,10 @@ def images_scored(scales: Sequence[float], images: int) -> int:
 
 
 def mutual_information(probabilities: Iterator[Tensor]) -> float:
-    """Return the mutual information of image and predicted class in nats, H(mean p) - mean H(p)."""
+    """Return the mutual information of image and predicted class in nats, H(mean p) - mean H(p), with the entropy H.
+
+    ``probabilities``: batches of class probabilities p (B, C).
+    """
     total_C, entropies, count = torch.zeros(()), 0.0, 0
     for batch_BC in probabilities:
         p_BC = batch_BC.double().cpu()
