@@ -1,4 +1,4 @@
-"""``python -m bolt predict``: label images with a saved model; needs no package ``orchestrator``."""
+"""``python -m bolt predict`` labels images with a saved model. The package ``orchestrator`` is not needed."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def class_words(names: Sequence[str]) -> ClassWords:
     if guessed:
         notes.append(f"numbers in front of class names are left out: {_shown(guessed)}")
     if codes := [repr(word) for word in words if _CODE.fullmatch(word)]:
-        notes.append(f"class names that may be no words: {_shown(codes)}; CLIP needs words for what they mean")
+        notes.append(f"class names that may be no words: {_shown(codes)}; CLIP needs words for these classes")
     if foreign := [repr(word) for word in words if not _is_latin(word)]:
         notes.append(f"class words in another script: {_shown(foreign)}; most CLIPs have learned English words only")
     return ClassWords(dict(zip(names, words, strict=True)), tuple(notes))
@@ -115,9 +115,9 @@ def _decoded(name: str) -> str:
 def _without_numbers(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the texts without numbers that only count the classes, and a note on each guess: ``12_cat -> cat``.
 
-    A number surely counts if it begins with 0 (``01_cat``), if a point follows it (``7.cat``), or if the numbers of all
-    classes run from 0 or 1 without a gap. Any other number is a guess: it is dropped if every class has a different
-    number and no hyphen follows. :func:`class_words` says which numbers always stay.
+    A number is dropped without a note if it begins with 0 (``01_cat``), if a point follows it (``7.cat``), or if the
+    numbers of all classes run from 0 or 1 without a gap. Any other number is dropped, with a note, if every class has a
+    different number and no hyphen follows. :func:`class_words` says which numbers always stay.
     """
     found = [_NUMBERED.fullmatch(text) for text in texts]
     rests = Counter(match[3].casefold() for match in found if match)

@@ -75,7 +75,7 @@ ARCHIVES = frozenset({".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz
 
 _NOT_READ = ": not used, because Pillow does not read them; "
 _KINDS = {
-    "mask": ("image", " named as the mask of another beside it: used like any other; move masks out of the folders"),
+    "mask": ("image", " named as the mask of another image: used like any image; move masks out of the folders"),
     "loose": ("image", " beside the folders of the classes: not used"),
     "hidden": ("image", " in hidden or system folders: not used"),
     "linked": ("link", " to folders: not used; give the linked folder itself"),
@@ -96,7 +96,7 @@ def image_suffixes() -> frozenset[str]:
 
 
 def is_image(path: Path) -> bool:
-    """Return whether a file has the suffix of an image, and is not a hidden file that a system put beside images."""
+    """Return whether a file has the suffix of an image. Hidden files do not count: systems put them beside images."""
     return path.suffix.lower() in image_suffixes() and not path.name.startswith(".")
 
 

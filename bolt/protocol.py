@@ -1,8 +1,8 @@
 """Evaluation protocols: a protocol is a named set of switches that define how a cell is measured.
 
 ``STRICT`` is the default: a fair comparison of methods. ``PUBLISHED`` follows the BOLT authors' code where that code
-differs from their paper or from the official code of a baseline. ``FIELD_PROTOCOLS`` draw the images on which the
-field's few-shot tables are measured, and are close to ``STRICT`` otherwise. Each switch is one difference between
+differs from their paper or from the official code of a baseline. The protocols in ``FIELD_PROTOCOLS`` draw the training
+images of the field's few-shot tables, and are close to ``STRICT`` otherwise. Each switch is one difference between
 protocols, so the effect of a difference can be measured alone. ``docs/protocols.md`` has a table of the effects.
 """
 
@@ -35,7 +35,7 @@ class Protocol:
     Attributes:
         name: a name in ``PROTOCOLS``, followed by ``+switch=value,...`` for the switches that a grid changed.
         activation: ``as_trained`` uses the activation that the weights were trained with. ``swapped`` exchanges GELU
-            and QuickGELU. Newer versions of open_clip do so for OpenAI's weights, with only a warning.
+            and QuickGELU, as newer versions of open_clip do for OpenAI's weights, with only a warning.
         config_selection: ``fixed`` uses the given settings. ``best_on_test`` tries the method's candidate settings, and
             keeps those with the best test accuracy.
         epoch_selection: ``last`` uses the coefficients after the last epoch, as in the paper and its tables.
@@ -46,17 +46,17 @@ class Protocol:
         schedule_offset: whether every learning rate takes effect one step late, because the schedule sets it after the
             optimiser's step, as in the authors' code. The first step then uses the highest rate. Only BOLT's training
             reads this switch.
-        alpha_views: alpha, the scale of the sources' update of the tower, is chosen on the ``plain`` support images, or
-            on ``augmented`` views of them. In the second case every candidate for alpha is scored on a view of its own.
+        alpha_views: alpha is the factor of the update that the sources give the tower. It is chosen on ``plain``
+            support images, or on ``augmented`` views of them, a different view for each candidate.
         tta_alpha: on the ``tta`` track, alpha is chosen ``unsupervised``, or by the accuracy on the test split
             (``test_labels``).
         task_count_basis: the width of BOLT's basis if there are few sources. ``follow``: fewer sources make a narrower
-            basis. ``padded``: random directions widen it to the width that ``padded_sources`` sources would give, a
-            setting of the method. The authors widen it in their ablation only.
+            basis. ``padded``: random directions widen the basis as if there were ``padded_sources`` sources (a setting
+            of the method). The authors widen the basis in their ablation only.
         support_draw: how the support is drawn. ``nested``: with one dataset and seed, a support of larger k contains
             the one of smaller k. ``fresh``: another draw for every k, with one generator for all classes, as in the
-            authors' sampler. ``listed``: read from files beside the data. Any other value names published code, whose
-            draws are reproduced image for image: ``dassl`` (CoOp and its successors), ``tip_adapter``, ``clip_lora``,
+            authors' sampler. ``listed``: read from files beside the data. Any other value names the published code that
+            draws the same images: ``dassl`` (CoOp and its successors), ``tip_adapter``, ``clip_lora``,
             ``lp_plus_plus``, ``gda``.
         support_pool: the support is drawn from the whole ``train`` split, or from the split without a random tenth
             (``less_validation``).
@@ -70,9 +70,9 @@ class Protocol:
             that are used to fine-tune source models.
         linear_probe: ``as_published`` multiplies the head's weights by the logit scale, 100, and halves the learning
             rate every epoch, so the head hardly changes.
-        tip_adapter: ``as_published`` trains alpha and beta on features and labels of different images.
+        tip_adapter: ``as_published`` trains alpha and beta with the features of one image and the label of another.
         lp_plus_plus: ``as_published`` takes the method's step sizes, which are meant for gradient descent, as learning
-            rates of AdamW. That of the weights is at least 4.
+            rates of AdamW. The learning rate of the weights is at least 4.
         lora: ``as_published`` adapts the MLPs only, trains every parameter outside of linear modules, and initialises A
             ten times too large.
         atlas: ``as_published`` does not repeat a small support within an epoch. It makes no step if an epoch has fewer

@@ -57,7 +57,7 @@ class Box:
 def evaluation_view(image_3HW: Tensor, size: InputSize) -> Tensor:
     """Return a square view of an image, resized with antialiasing: uint8 (3, S, S).
 
-    ``size.resize`` says how the image becomes a square. If it is an (S, S) image already, it is returned unchanged.
+    ``size.resize`` says how the image becomes a square. An (S, S) image is returned unchanged.
     """
     height, width = image_3HW.shape[-2:]
     side = size.side

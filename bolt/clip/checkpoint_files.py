@@ -10,7 +10,7 @@ SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pt.tar", ".pth.tar
 """Suffixes of the checkpoints in a folder. A checkpoint that is named directly may have any suffix."""
 
 ADAPTER_CONFIG = "adapter_config.json"
-"""File beside the weights of a LoRA in which peft states the scale."""
+"""Name of the file in which peft states the scale of a LoRA. The file is beside the LoRA's weights."""
 
 FOLDER_WEIGHTS = (
     "model.safetensors",
@@ -29,7 +29,7 @@ _IN_SHARDS = {
     "*.distcp": "join its shards: python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER NEW.pt",
     "zero_to_fp32.py": "join the shards of DeepSpeed with its zero_to_fp32.py",
 }
-"""Pattern of a file -> how to join the sharded weights in a folder with such a file. FSDP and DeepSpeed write them."""
+"""Pattern of a file that FSDP or DeepSpeed writes -> how to join the sharded weights in a folder with such a file."""
 
 
 class UnreadableCheckpoint(ValueError):

@@ -1,7 +1,8 @@
 """Reads the tensors of a checkpoint file, and never runs code from the file.
 
-The content of a file decides how it is read, not the suffix. A tensor in nested dictionaries is named by the path of
-keys, such as ``state_dict.visual.proj``. Name parts that PyTorch's wrappers add, such as ``module.``, are removed.
+The content of a file, not the suffix, decides how the file is read. A tensor in nested dictionaries is named by the
+path of keys, such as ``state_dict.visual.proj``. Name parts that PyTorch's wrappers add, such as ``module.``, are
+removed.
 """
 
 import pickle

@@ -166,7 +166,7 @@ def _open(source: ImageSource, reading: Reading) -> Image.Image:
     image: Image.Image | None
     remarks: tuple[str, ...]
     if isinstance(source, Image.Image):
-        source.load()  # turns a TIFF
+        source.load()  # Pillow turns a TIFF upright here
         if _INFO in source.info:  # this function has made the image, so its values are 0 to 255 already
             reading = replace(reading, bands=None, range=None)
         image, remarks = source, ()

@@ -122,7 +122,7 @@ def _own_name(name: str, pretrained: Mapping[str, Tensor]) -> str | None:
 
 
 def _is_merged(weight: Tensor, pretrained: Tensor | None, change: Tensor) -> bool:
-    """Return whether weights have moved from the pre-trained ones in the direction of ``B @ A``."""
+    """Return whether ``weight - pretrained`` has about the direction of ``change``, which is ``B @ A``."""
     if pretrained is None or pretrained.shape != weight.shape:
         return False
     moved = weight.float() - pretrained.float()

@@ -158,7 +158,7 @@ def both_bytes(source: PictureFile, image: Image.Image) -> NDArray[np.generic]:
 
 
 _ZEROS = 64
-"""So many zero bytes between the pixels of a JPEG mean damage, unless they may be an even area."""
+"""A run of this many zero bytes in the pixels of a JPEG is damage, unless it can be an area of one colour."""
 
 
 def file_content(source: PictureFile) -> bytes:
@@ -191,7 +191,9 @@ def refuse_damaged_jpeg(source: PictureFile) -> None:
 
 
 def _may_hold_zeros(segments: Iterable[tuple[int, bytes]], scan: bytes) -> bool:
-    """Return whether many zero bytes may be pixels of a JPEG: of an even area, if zero is the code for an even block.
+    """Return whether a run of zero bytes can be an area of one colour: if zero is the code for a block of one colour.
+
+    A JPEG that is progressive or has several scans is not examined: the result is ``True``.
 
     ``segments``: (marker, content) of the segments before the pixels; ``scan``: the beginning of the segment ``SOS``.
     """

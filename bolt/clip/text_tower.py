@@ -1,4 +1,4 @@
-"""CLIP's text tower, which maps token embeddings to text embeddings, so that its input and its weights can be trained.
+"""CLIP's text tower with token embeddings as its input. Both the input and the weights can be trained.
 
 open_clip's text tower takes token numbers, so trained context vectors cannot be its input. No adapter can be attached
 to its attention either (see :mod:`bolt.clip.tower`). This tower allows both and has the same outputs.

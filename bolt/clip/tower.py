@@ -77,7 +77,7 @@ class Block(nn.Module):
 
 
 def put_prompt(x_BTW: Tensor, prompts_JKW: Tensor | None, block: int, at: int) -> Tensor:
-    """Return the input of block number ``block`` with the block's prompt in place of the K tokens from ``at`` on.
+    """Return the input of block number ``block`` with the block's prompt in place of K tokens from position ``at``.
 
     If the block has no prompt, its input is returned unchanged.
     """
@@ -110,7 +110,7 @@ class Tower(nn.Module):
         return matrix_module_paths(self.shape.layers)
 
     def place(self, path: str, tensor: Tensor) -> None:
-        """Use a tensor, which is not copied, as the frozen parameter at ``path``."""
+        """Use a tensor as the frozen parameter at ``path``, without copying the tensor."""
         owner, _, attribute = path.rpartition(".")
         setattr(self.get_submodule(owner), attribute, nn.Parameter(tensor.detach(), requires_grad=False))
 

@@ -58,18 +58,17 @@ def load_backbone(
             downloads the weights if they are not on the disk.
         quick_gelu: whether the weights were trained with QuickGELU. By default, open_clip's list decides for a tag, and
             :func:`bolt.clip.whole_clip.file_activation` for a file.
-        mean: mean of each channel, which is subtracted from pixels in [0, 1]; by default the one that
-            :func:`bolt.clip.whole_clip.preprocessing` returns.
-        std: standard deviation of each channel, by which pixels are then divided; the default comes from the same
-            function.
+        mean: mean of each channel, which is subtracted from pixels in [0, 1]; by default from
+            :func:`bolt.clip.whole_clip.preprocessing`.
+        std: standard deviation of each channel, by which pixels are then divided; by default from the same function.
         name: name of the backbone in saved models; by default the architecture.
         device: device of the backbone.
 
     Raises:
         bolt.clip.whole_clip.UnknownActivation: if the activation for a file's weights is unknown or contradicts
             ``quick_gelu``.
-        bolt.clip.whole_clip.UnknownPreprocessing: if the file beside the weights states preprocessing that no backbone
-            can have.
+        bolt.clip.whole_clip.UnknownPreprocessing: if a configuration file beside the weights cannot be read, or states
+            preprocessing that no backbone can have.
         ValueError: if ``architecture`` is a file without a part that open_clip needs, or if ``mean`` or ``std`` are not
             those of pixels in [0, 1].
         bolt.clip.checkpoint_files.UnreadableCheckpoint: if a file cannot be read.
@@ -181,12 +180,12 @@ def adapt(
             format of ``backbone``. The returned model uses this format too, but a saved model does not state it.
         reading: for images of measured values, such as satellite images: which bands are read, and which values
             become black and white. See :class:`bolt.clip.image_files.Reading`. Its ``upright`` is ignored: photographs
-            are always turned upright. The model reads images in the same way, and so does a saved model.
+            are always turned upright. The returned model reads images in the same way, also after saving and loading.
         settings: settings of the method, by name.
 
     Raises:
         bolt.methods.UnknownName: for an unknown method or setting; the message has the most similar name.
-        TypeError: if ``class_names`` is no list, or an image is no image.
+        TypeError: if ``class_names`` is no list, or ``images`` holds an object that is no image.
         ValueError: if labels are no whole numbers or do not fit the images, if a class has no image, if labels or
             sources that the method needs are missing, or if a setting has an invalid value or no effect.
         bolt.clip.precision.UnsupportedPrecision: if the device cannot compute in the number format.
@@ -199,7 +198,7 @@ def adapt(
     wanted = ("fewshot",) if labels is not None else ("tta", "tta_stream")
     track = next((name for name in wanted if name in chosen.tracks), "")
     if chosen.tracks == {"tta_image"}:
-        raise ValueError(f"{method} adapts to every image anew, so there is no model to return")
+        raise ValueError(f"{method} adapts to each image separately, so there is no model to return")
     if not track:
         raise ValueError(f"{method} {'needs labels' if labels is None else 'adapts to images without labels only'}")
     configured = chosen.configure_strictly(settings, track)

@@ -27,7 +27,7 @@ def predict(
     ] = None,
     accuracy: Annotated[
         float | None,
-        typer.Option("--accuracy", metavar="PERCENT", help="wanted accuracy; other images are marked as unsure"),
+        typer.Option("--accuracy", metavar="PERCENT", help="wanted accuracy; less certain images are marked as unsure"),
     ] = None,
     unsure: Annotated[bool, typer.Option("--unsure", help="the same as --accuracy 95")] = False,
 ) -> None:
@@ -103,7 +103,7 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
     lines = [f"{labelled:,} images labelled"]
     if threshold and sure:
         low, high = threshold.interval(sure)
-        at = f"{sure:,} are labelled at {threshold.accuracy:.0f} % ({low:.0f} to {high:.0f})"
+        at = f"{sure:,} are labelled with {threshold.accuracy:.0f} % accuracy ({low:.0f} to {high:.0f})"
         lines = [f"of {labelled:,} images {at}, and {labelled - sure:,} are left to you"]
     elif threshold:
         lines = [f"all {labelled:,} images are left to you: none reaches the score {threshold.score:.3f}"]

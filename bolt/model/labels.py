@@ -41,8 +41,8 @@ class Row:
     """The prediction for one image.
 
     Attributes:
-        label, second_label: names of the most probable and the second most probable class. A model of one class has no
-            second one; the name is then empty.
+        label, second_label: names of the most probable and the second most probable class. ``second_label`` is empty if
+            the model has only one class.
         score: probability of ``label``.
         margin: probability of ``label`` minus that of ``second_label``.
         error: the reason why the file cannot be read, or empty. A row with a reason has no prediction.

@@ -46,7 +46,7 @@ def load_model(
         folder: a folder written by :func:`bolt.model.saving.save`.
         backbone: the CLIP that the model was adapted from. The form ``adapter`` needs it. If the tower is timm's, every
             form needs it.
-        sources: the source models of which the model's basis was built. They are needed if an ``adapter`` holds
+        sources: the source models from which the model's basis was built. They are needed if an ``adapter`` holds
             coefficients without the basis.
         device: device of the model; if a backbone is given, its device is used instead.
 

@@ -21,7 +21,7 @@ LEVEL = 0.05
 DEPENDENT = 1.4
 """Number of held-out images that count as one independent image. Held-out predictions are not independent: the models
 of the folds share most of their training images, and the predictions are those of the best of several methods. The
-number was chosen on the drawn pictures of the demo; ``benchmarks/promise.py`` checks it on pictures drawn anew."""
+number was chosen on pictures that the demo draws; ``benchmarks/promise.py`` checks it on newly drawn pictures."""
 
 NOTE = "held_out"
 """Key of the held-out predictions' scores in a model's notes, see :func:`held_out_note`."""
@@ -66,8 +66,8 @@ class Threshold:
         """Return the 95 % prediction interval of the accuracy on new images whose predictions are accepted, per cent.
 
         The interval allows for chance in the held-out images and in the new images (Thatcher, 1964, "Relationships
-        between Bayesian and confidence limits for predictions"). The more new images there are, the closer it comes to
-        Clopper and Pearson's interval.
+        between Bayesian and confidence limits for predictions"). With more new images, it comes closer to Clopper
+        and Pearson's interval.
 
         ``images``: number of the new images, at least 1.
         """
@@ -82,8 +82,8 @@ class Threshold:
 def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
     """Return the lowest threshold that passes the test for an accuracy of ``accuracy`` per cent.
 
-    Raises ``NoThreshold`` if no threshold passes. The message names the highest accuracy for which one passes, in whole
-    per cent.
+    Raises ``NoThreshold`` if no threshold passes. The message names the highest accuracy, in whole per cent, for which
+    a threshold passes.
     """
     held_out = notes.get(NOTE)
     if not held_out:
@@ -106,10 +106,9 @@ def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
 
 
 def _lowest(pairs: list[tuple[float, bool]], accuracy: float) -> Threshold | None:
-    """Return the lowest threshold that passes the test together with all tested thresholds above it; else ``None``.
+    """Test thresholds from the highest score down until one fails; return the last that passes, or ``None``.
 
-    Thresholds are tested from the highest score down, until one fails. Thresholds that too few images reach are not
-    tested: they would fail even if all predictions were correct.
+    Thresholds that too few images reach are not tested: they would fail even if all predictions were correct.
     """
     from scipy.special import betainc
 

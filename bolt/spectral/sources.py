@@ -138,10 +138,9 @@ class BasisRecipe:
         orthogonalisation: ``polar`` or ``whitening``; see :func:`bolt.spectral.bases.orthonormal_basis` and
             :func:`bolt.spectral.bases.whitened_basis`.
         whitening_epsilon: the epsilon of ``whitening``.
-        basis: what the columns of the basis are. ``sources``: the sources' directions, made a basis as
-            ``orthogonalisation`` says. ``pretrained`` and ``pretrained_trailing``: the leading or trailing singular
-            directions of the pre-trained weight. ``random``: random columns. Every choice gives a matrix's
-            basis the same number of columns.
+        basis: what the columns of the basis are. ``sources``: the sources' directions after ``orthogonalisation``.
+            ``pretrained`` and ``pretrained_trailing``: the leading or trailing singular directions of the pre-trained
+            weight. ``random``: random columns. Every choice gives a matrix's basis the same number of columns.
         seed: seed of the columns of a ``random`` basis.
     """
 

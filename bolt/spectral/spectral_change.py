@@ -1,8 +1,8 @@
 """The change of an image tower as coefficients in bases, and rebuilding the bases from the source models.
 
 The coefficients need only a few kilobytes. The bases can be recomputed from the source models by a
-:class:`bolt.spectral.sources.BasisRecipe`, so the bases need not be saved. A probe, a checksum that is saved beside the
-coefficients, shows whether a recomputed basis is the one that the coefficients were trained in.
+:class:`bolt.spectral.sources.BasisRecipe`, so the bases need not be saved. A checksum, the probe, is saved with the
+coefficients. It shows whether a recomputed basis is the basis in which the coefficients were trained.
 
 Shape legend: m, n a weight matrix's rows and columns, r coefficients, P numbers of a probe.
 """

@@ -125,7 +125,7 @@ class CacheClassifier(Classifier):
         keys_ND: features of the cached images, of unit norm unless they were trained.
         values_NC: one-hot labels of the cached images, or any other numbers that a key adds to the logits.
         alpha: weight of the cache; a tensor during training.
-        beta: sharpness of the cache: one number, a tensor during training, or one number per key, (N,).
+        beta: sharpness of the cache: one number (a tensor during training), or one number per key, (N,).
     """
 
     kind: ClassVar[str] = "cache"
@@ -246,8 +246,8 @@ class TransductiveClassifier(Classifier):
 class MemoryClassifier(Classifier):
     """DMN: adds the predictions of the text embeddings and of a memory, which holds features of each class.
 
-    The memory compares a query f with one vector per class. It makes the vector anew for every query. For this, it adds
-    up the rows m of the class, each with the weight ``exp(-beta (1 - f . m))``, and normalises the sum.
+    The memory compares a query f with one vector per class. The vector depends on the query: it is the normalised sum
+    of the rows m of the class, each with the weight ``exp(-beta (1 - f . m))``.
 
     The text embeddings give the probabilities p, and the vectors of the classes give p'. Each is a softmax of ``scale``
     times the cosines with f. The logits are ``log(p + factor p')``.
@@ -315,7 +315,7 @@ class TrainedMemoryClassifier(MemoryClassifier):
 
 
 def cache_logits(affinity_BN: Tensor, values_NC: Tensor, beta: float | Tensor) -> Tensor:
-    """Return the logits (B, C) of a cache, not yet times alpha. ``affinity_BN``: cosines of queries and keys."""
+    """Return the logits (B, C) of a cache, without the factor alpha. ``affinity_BN``: cosines of queries and keys."""
     return torch.exp(-beta * (1 - affinity_BN)) @ values_NC
 
 

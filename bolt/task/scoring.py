@@ -42,7 +42,7 @@ def predict_classes(
 
     Args:
         total: number of images, N.
-        features_of: ``features_of(start, stop)`` -> raw features (B, D) of those images.
+        features_of: ``features_of(start, stop)`` -> raw features (B, D) of images ``start`` to ``stop - 1``.
         classify: features (B, D) -> logits (B, C).
         own_C: boolean, whether each class occurs in the split; ``None`` if all classes occur.
 

@@ -139,10 +139,10 @@ def draw_support(
             other classes nor on ``shots``. ``fresh`` is the BOLT authors' way: one generator, seeded by ``seed`` alone,
             draws class after class, so other numbers of shots give other images. A class with fewer than ``shots``
             images does not advance that generator. ``imbalanced`` draws ``shots * class_count`` images of the whole
-            pool at random, so the frequency of a class decides how many of its images are drawn, perhaps none. Here
-            too, a draw of fewer shots is a prefix. Any other name is a published code of another project, whose draw is
-            reproduced in the code's order (:class:`FieldDraw`). Such a code draws over all classes, and the
-            images of the first ``class_count`` classes are kept.
+            pool at random, so the frequency of a class decides how many of its images are drawn, perhaps none. A draw
+            of fewer shots is a prefix of this draw too. Any other name is a published code of another project, and the
+            result has the images and the order of that code (:class:`FieldDraw`). Such a code draws over all classes,
+            and the images of the first ``class_count`` classes are kept.
         pool: draw from the whole split (``train``), or without the images of :func:`validation_tenth`
             (``less_validation``). A published code always draws from the whole split.
         validation_labels: class of every validation image. Some published codes draw validation images first.

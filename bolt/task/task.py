@@ -120,7 +120,7 @@ class Task:
         dataset: name of the target, which methods use in seeds only.
         seed: seed of the support draw.
         report: a method calls ``report(epoch, metrics)`` after each training epoch, with numbers to plot.
-        unlabelled: the test images without labels on a test-time track, where the support is empty; ``None`` on others.
+        unlabelled: the test images without labels on a test-time track, where the support is empty; otherwise ``None``.
         oracle: ``oracle(adapted)`` -> the accuracy (per cent) of a method's result on the target's test split; ``None``
             unless the protocol has a switch that selects on the test split.
         after_epoch: a method calls ``after_epoch(epoch, make)`` after each training epoch; ``make()`` returns the

@@ -1,8 +1,8 @@
 """Trains some parameters of an image tower on a task: on the labelled support or, at test time, on the test images.
 
-With a :class:`Trainable`, a method says which tensors are trained, how images are encoded during the training and, if
-the method has its own loss, what the loss is. This module chooses the images, their order and their views, which are
-the same for all methods.
+With a :class:`Trainable`, a method says which tensors are trained, how images are encoded during the training and,
+optionally, what the loss is. This module chooses the images, their order and their views, which are the same for all
+methods.
 
 Shape legend: N support images, B batch, C classes, D joint embedding width, S image side.
 """
@@ -35,7 +35,7 @@ class Trainable:
         classifier: makes the classifier of the result from the current parameters. With ``None``, the classifier of the
             result is ``classify``.
         loss: ``loss(images, labels)`` -> the mean loss of normalised images (B, 3, S, S) with labels (B,). By default
-            the cross-entropy of ``classify(encode(images))``. Training on unlabelled images has a loss of its own.
+            the cross-entropy of ``classify(encode(images))``. Training on unlabelled images does not use this loss.
         embed_classes: as in :class:`bolt.task.task.Adapted`, if a text tower is trained too.
     """
 
@@ -51,7 +51,7 @@ class Trainable:
 def trainable_tower(
     tower: ImageTower, *others: Tensor, classify: Callable[[Tensor], Tensor] | None = None
 ) -> Trainable:
-    """Return a trainable that trains the tensors of ``tower`` that require a gradient, and the tensors ``others``.
+    """Return a :class:`Trainable` for the tensors of ``tower`` that require a gradient, and for the tensors ``others``.
 
     ``classify``: as in :class:`Trainable`.
     """
@@ -75,7 +75,7 @@ def train(
     The parameters are frozen afterwards. To train them further, set ``requires_grad_()`` again.
 
     Args:
-        min_batches: repeat the support, in other views, until an epoch has at least this many batches (aTLAS).
+        min_batches: repeat the support, in new views, until an epoch has at least this many batches (aTLAS).
         start: at test time, the tower whose most confident predictions become labels; by default the frozen tower.
         recipe, options: see :func:`bolt.training.loop.fit`. The options are ``relative_rates``, ``deviations``,
             ``make_optimiser`` and ``schedule``.

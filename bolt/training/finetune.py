@@ -18,8 +18,9 @@ from bolt.task.classifiers import CosineClassifier
 from bolt.training.loop import MetricsCallback, TrainingRecipe, cross_entropy, fit
 
 SOURCE_RECIPE = TrainingRecipe(epochs=10, batch_size=128, learning_rate=1e-5, weight_decay=0.1, warmup_steps=500)
-"""The published recipe. The number of epochs is set per dataset, for about 2000 steps. Its warm-up takes 500 steps, so
-a training with fewer steps never reaches its learning rate. Such a training should set ``warmup_fraction`` instead."""
+"""The published recipe. Published trainings take about 2000 steps, so the number of epochs should be chosen for each
+dataset. The warm-up takes 500 steps, so a training with fewer steps never reaches ``learning_rate``. Such a training
+should set ``warmup_steps=None`` and a ``warmup_fraction``."""
 
 
 def finetune_source(
@@ -40,8 +41,8 @@ def finetune_source(
         backbone: the pre-trained model to start from.
         head_CD: the dataset's frozen zero-shot head, unit rows.
         labels_N: class of each training image.
-        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S). Epoch e reads view e + 1, which the caller draws
-            with ``bolt.clip.augment.SOURCE_CROP``.
+        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S): random crops of the images, drawn from
+            ``bolt.clip.augment.SOURCE_CROP``. Every ``view`` has other crops. Epoch e reads view e + 1.
         order: ``order(epoch)`` -> a permutation of the rows.
         recipe, report: see :func:`bolt.training.loop.fit`.
         in_place: train the backbone's own tower instead of a copy. This saves the memory of a second tower.

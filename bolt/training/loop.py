@@ -261,7 +261,7 @@ def cross_entropy(logits_BC: Tensor, labels_B: Tensor) -> Tensor:
 
 
 def check_finite(losses: Tensor, trained: Iterable[Tensor], step: str, first: int = 0) -> list[float]:
-    """Return the losses as numbers, after one wait for the GPU.
+    """Check that the losses and the trained parameters are finite, and return the losses as numbers.
 
     Raises ``Diverged`` if the loss of a step, or a parameter after the last step, is NaN or infinite.
 

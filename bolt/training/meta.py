@@ -1,10 +1,10 @@
 """Meta-learns an initialisation of the image tower on other datasets, with MAML or Reptile.
 
-An *episode* is a few labelled images of one dataset. The inner loop takes plain gradient steps on the support images
-of the episode. These steps change the tower and a copy of the dataset's zero-shot head. The outer update changes the
-tower only. MAML (Finn et al., 2017) lowers the loss of the query images after the inner loop. It differentiates through
-the inner steps; its first-order form does not. Reptile (Nichol et al., 2018) moves the tower towards the parameters at
-the end of the inner loop.
+An *episode* is a few labelled images of one dataset: support images and query images. The inner loop takes plain
+gradient steps on the support images. These steps change the tower and a copy of the dataset's zero-shot head. The outer
+update changes the tower only. MAML (Finn et al., 2017) lowers the loss of the query images after the inner loop. It
+differentiates through the inner steps; its first-order form does not. Reptile (Nichol et al., 2018) moves the tower
+towards the parameters at the end of the inner loop.
 
 The head is multiplied by the logit scale, ``scale * head_CD``, as in the BOLT authors' code. The default learning rates
 are theirs, and fit a head of that scale.
@@ -49,7 +49,7 @@ Variant = Literal["maml", "first_order", "reptile"]
 
 @dataclass(frozen=True)
 class MetaRecipe(Checked):
-    """The hyperparameters of a meta-learned start; the defaults are the BOLT authors' for MAML.
+    """The hyperparameters of meta-learning; the defaults are the BOLT authors' for MAML.
 
     Attributes:
         variant: ``maml`` differentiates through the inner steps; ``first_order`` takes the gradient after the inner
@@ -84,8 +84,8 @@ class MetaTask:
         name: the dataset's name; the draws of images depend on it.
         head_CD: the dataset's zero-shot head, unit rows.
         labels_N: class of each training image.
-        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S) of training images. Outer update t (from 0) reads
-            view t + 1, which the caller draws with ``bolt.clip.augment.SOURCE_CROP``.
+        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S): random crops of training images, drawn from
+            ``bolt.clip.augment.SOURCE_CROP``. Every ``view`` has other crops. Outer update t (from 0) reads view t + 1.
     """
 
     name: str

@@ -1,10 +1,11 @@
-"""Adapts to unlabelled test images with UFM: pseudo-labels, batches of two streams, weak and strong views.
+"""The loss and the batches of UFM (Unsupervised FixMatch), which trains on unlabelled test images.
 
 Before training, every test image is classified. For each class, the images with the highest probabilities of this class
 are *trusted*: their predictions become labels. One half of every batch consists of trusted images, which repeat
 endlessly. The other half consists of the remaining images, each at most once per epoch. :func:`ufm_loss` compares the
-strong view of a trusted image with its label, and the strong view of any other image with its weak view. This is the
-test-time training of aTLAS (Zhang et al., 2024). The halves of a batch are those of the BOLT authors' code.
+prediction for the strong (augmented) view of a trusted image with the label of the image. For any other image, it
+compares the predictions for the strong and the weak (plain) view. This is the test-time training of aTLAS (Zhang et
+al., 2024). The BOLT authors' code divides a batch into the same halves.
 
 Two errors of the original scripts are not repeated here. The aTLAS script trusts every image because of an indexing
 error. With fewer than ten images per class, the number of trusted images per class is 0. Both scripts then trust every
@@ -39,7 +40,7 @@ def trusted_per_class(images: int, classes: int) -> int:
 
 
 def trusted_samples(probabilities_NC: Tensor, per_class: int) -> Tensor:
-    """Mark trusted images, boolean (N,): for every class, the ``per_class`` images most probable to be of this class.
+    """Mark trusted images, boolean (N,): for every class, the ``per_class`` images with the highest probability.
 
     An image that several classes select counts once; its label is its predicted class. At equal probabilities the
     earlier image is taken.
@@ -55,13 +56,13 @@ def trusted_samples(probabilities_NC: Tensor, per_class: int) -> Tensor:
 def two_streams(trusted_N: Tensor, batch_size: int, images: Unlabelled) -> Callable[[int], Tensor]:
     """Return ``order(epoch)`` -> the rows of an epoch, one batch after the other.
 
-    A batch has first images that are not trusted (half of the batch, rounded up), then trusted images. A row r < N is
-    image r, which is not trusted. A row r >= N is the trusted image r - N. All batches of an epoch are full, so an
-    epoch skips a few images that are not trusted. If fewer images are not trusted than half a batch needs, the epoch
-    has a single, smaller batch with all of them. If no image is trusted, the other images fill whole batches.
+    A batch begins with images that are not trusted (half of the batch, rounded up). Trusted images follow. A row r < N
+    is image r, which is not trusted. A row r >= N is the trusted image r - N. All batches of an epoch are full, so an
+    epoch skips a few images that are not trusted. If these images are too few for half a batch, the epoch has a single,
+    smaller batch with all of them. If no image is trusted, the other images fill whole batches.
 
-    All trusted images follow each other in an endless stream, each time in another order. An epoch takes the next
-    section of this stream.
+    The trusted images repeat in an endless stream, with a new order in each pass. An epoch takes the next section of
+    this stream.
 
     Args:
         trusted_N: whether an image is trusted.

@@ -6,13 +6,13 @@ from pathlib import Path
 
 
 def prepare_process() -> None:
-    """Restart this process in UTF-8 mode if it needs that, and search no working folder for modules.
+    """Restart this process in UTF-8 mode if file names are ASCII, and import no modules from the working folder.
 
     In the locale ``C`` with ``PYTHONUTF8=0``, Python uses ASCII for file names. A name with an umlaut could then be
     neither printed nor written into a file.
 
     ``python -m`` searches the working folder for modules first. A user's ``random.py`` there would hide Python's own
-    module. The folder is still searched if the project lies in it.
+    module. The folder is still searched if it is the project's own folder.
 
     In a working folder that was deleted, print an error and exit: libraries cannot start there.
     """

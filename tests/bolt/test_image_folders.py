@@ -170,7 +170,7 @@ def test_masks_beside_their_images_are_counted(tmp_path: Path) -> None:
     fill(tmp_path / "with_mask", "a (1).png", "a (1)_mask.png", "a (1)_mask_1.png", "b-seg.png", "c_mask.png")
     fill(tmp_path / "mask", "mask.png", "_mask.png", "b_2.png", "b.png")
     assert [note for note in unused_notes(tmp_path, [tmp_path]) if "mask" in note] == [
-        "2 images named as the mask of another beside it: used like any other; move masks out of the folders"
+        "2 images named as the mask of another image: used like any image; move masks out of the folders"
     ]
 
 

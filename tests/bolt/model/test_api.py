@@ -214,7 +214,7 @@ def test_a_source_can_be_left_out(checkpoints: Path, backbone: Backbone, tmp_pat
 
 
 def test_a_method_of_single_images_makes_no_model(backbone: Backbone, sources: CheckpointSources) -> None:
-    with pytest.raises(ValueError, match="every image anew"):
+    with pytest.raises(ValueError, match="each image separately"):
         adapted(backbone, "zero", sources)
 
 
