@@ -21,8 +21,8 @@ from orchestrator.store.predictions import FULL_PROBABILITY, MAX_CLASSES, Stored
 from orchestrator.store.results import Evaluation
 
 KEPT_PREDICTIONS = 64
-"""Number of ``Predictions`` that a process keeps, because other cells have the same predictions. They are those of the
-frozen backbone, and those of towers that depend on the source models alone."""
+"""Number of ``Predictions`` that a process keeps for other cells: the predictions of the frozen backbone, and of towers
+that depend on the source models alone."""
 
 
 @dataclass(frozen=True)
@@ -49,26 +49,23 @@ def name_new_classes(inputs: CellInputs, adapted: Adapted) -> Adapted:
 
 
 def _add_classes(inputs: CellInputs, adapted: Adapted, head: Head, first: int = 0) -> Adapted:
-    """Return the method's result, with a classifier that has some of a head's classes behind its own classes.
-
-    These are class number ``first`` of the head and all classes after it.
-    """
+    """Return the method's result with a head's classes, from number ``first`` on, added to its classifier."""
     new_CD = inputs.loaded.get(head)[first:]
     if not len(new_CD):
         return adapted
     if adapted.embed_classes is not None:
         new_CD = adapted.embed_classes(head.class_text(inputs.loaded).class_names[first:])
     if not isinstance(adapted.classify, Classifier):
-        raise NoNewClasses(f"{inputs.method.name} made a function, which cannot classify new classes")
+        raise NoNewClasses(f"{inputs.method.name} returned a plain function, which cannot classify new classes")
     return replace(adapted, classify=adapted.classify.add_classes(new_CD))
 
 
 def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Scored:
     """Return the scores of a classifier and of the frozen backbone on one split, and the classifier's predictions.
 
-    Some classes of the head may have no image in the split. If the protocol asks for it, the scores then also tell the
-    accuracy among the classes with images. ``adapted`` must classify all classes of the split. If the split has a head
-    of its own, the classes of this head are the exception: they are added here.
+    If some classes of the head have no image in the split and the protocol asks for it, the scores include the accuracy
+    among the classes with images. ``adapted`` must classify all classes of the split, except the classes of
+    ``split.own_head``, which this function adds.
 
     Raises :class:`bolt.task.scoring.NonFiniteLogits` for infinite or NaN logits, ``ValueError`` for more than
     ``MAX_CLASSES`` classes, and ``FileNotFoundError`` for an artifact that is not built.

@@ -31,8 +31,7 @@ class CellInputs:
     """The inputs of one cell. An artifact is read from the store when it is first used.
 
     The cell's task and scores depend on these inputs alone. The process caches values that methods compute from
-    sources. If the cached values are for another backbone, method or sources than the cell's, making an instance
-    removes them.
+    sources. A new instance empties this cache if the values are for another backbone, method or sources.
 
     Attributes:
         cell, track, method: the cell, its track and its method.

@@ -94,7 +94,7 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
 
 
 def _group_mean(track: Track, evaluations: tuple[Evaluation, ...]) -> dict[str, float]:
-    """Return the mean accuracy over the track's class groups, by its name (``harmonic_mean``); empty without groups."""
+    """Return name of the mean, such as ``harmonic_mean`` -> mean accuracy of the class groups; empty without groups."""
     if track.group_mean is None:
         return {}
     accuracy = {found.dataset: found.accuracy for found in evaluations}

@@ -66,7 +66,7 @@ def evaluation_split(
     images. If the protocol scores on a tenth of the target's training split, this tenth is returned.
 
     Args:
-        name: the name of the scored images; by default that of the dataset.
+        name: the name of the scored images; by default the name of the dataset.
     """
     name, classes = name or dataset.name, range(len(inputs.head_CD)) if group is None else group
     if inputs.artifacts.validation_images is not None:
@@ -121,7 +121,7 @@ def class_numbers(names: Sequence[str], target_names: Sequence[str]) -> list[int
     """Return the position of each name in ``target_names``; ``None`` for a name that is not there.
 
     Classes can have equal names, such as the two classes ``missile`` of ImageNet. The first of them gets the position
-    of the first such name in ``target_names``, the second that of the second.
+    of the first such name in ``target_names``, and the second gets the position of the second.
     """
     positions = grouped(reversed(range(len(target_names))), target_names.__getitem__)
     return [positions[name].pop() if positions.get(name) else None for name in names]

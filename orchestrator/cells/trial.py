@@ -22,8 +22,8 @@ from orchestrator.util.errors import UserError
 def run_and_record(cell: Cell, settings: RunSettings) -> CellEvent:
     """Run a cell, and store its result or its failure; return an event with the outcome.
 
-    An exception of the cell is described in the event and not raised. Two problems are not recorded here; the event
-    reports them: an unusable store, and too little memory, because the cell may be started again with more.
+    An exception of the cell is described in the event and not raised. Two problems are only reported in the event, and
+    not stored as a failure: an unusable store, and too little memory, since the cell may be started again with more.
     """
     started = time.perf_counter()
     store = Store(settings.store_url)

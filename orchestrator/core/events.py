@@ -29,7 +29,7 @@ FailureKind = Literal["", "gpu_memory", "main_memory", "store"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Event:
-    """Facts about a cell or a task that has ended.
+    """Facts about a cell or a task that has ended. An event of the kind ``started`` has the default values.
 
     Attributes:
         seconds: wall-clock seconds in the worker; 0 if unknown.

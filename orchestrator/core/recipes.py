@@ -67,7 +67,7 @@ class SourceRecipe:
         """Return this recipe with its number of epochs set for a dataset.
 
         If the recipe has a number already, the number is kept. If not, ``fine_tune_epochs`` from the catalog is taken.
-        If that is ``None``, the number is just large enough for ``DEFAULT_STEPS`` steps.
+        If both are ``None``, the number is just large enough for ``DEFAULT_STEPS`` steps.
         """
         if self.epochs is not None:
             return self

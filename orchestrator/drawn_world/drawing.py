@@ -24,7 +24,7 @@ TELLING: dict[Kind, tuple[str, ...]] = {
     "lower": tuple("abdefghkmnqrty"),
     "greek": ("beta", "gamma", "delta", "zeta", "theta", "lambda", "mu", "xi", "pi", "sigma", "phi", "psi", "omega"),
 }
-"""Characters of each kind that do not look like one of another kind. A capital O, for example, looks like a zero."""
+"""Characters of each kind that look like no character of another kind. A capital O, for example, looks like a zero."""
 
 BANDS: dict[str, Callable[[Tensor], Tensor]] = {"infrared": camera_styles.infrared, "grey": camera_styles.grey}
 

@@ -22,7 +22,7 @@ TRACKS: dict[str, Track] = {
 
 
 def stored_track(name: str) -> Track:
-    """Return the track that a stored record names, or a track with default values if that one is not installed."""
+    """Return the track that a stored record names, or a track with default values if no such track is installed."""
     return TRACKS.get(name) or Track(name, name)
 
 

@@ -59,7 +59,7 @@ class Track:
         class_groups: names of the groups of the target's classes that are also scored separately. In results, the
             groups' scores are listed after the datasets' scores.
         group_mean: the mean of the groups' accuracies. Verdicts and means over datasets use this mean, or the
-            arithmetic one for a metric that is an error (``Metric.group_mean``).
+            arithmetic mean if the metric is an error, such as the calibration error (``Metric.group_mean``).
         scores_variants: whether a grid may name, in ``evaluate_on``, the datasets that are scored instead of the
             target.
         own_words: whether the datasets in ``evaluate_on`` have other classes than the target, and are scored with their

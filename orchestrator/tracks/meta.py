@@ -1,4 +1,4 @@
-"""Meta-learned start: few-shot adaptation that is scored after every epoch, to show how fast a start adapts."""
+"""Meta-learned start: few-shot adaptation, scored after every epoch to compare how fast different starts adapt."""
 
 from orchestrator.tracks.base import Track
 

@@ -32,7 +32,7 @@ def ground(rng: KeyedRandom, n: int, *bases: Colour, rough: float = 0.05) -> Ten
 
 
 def countryside(rng: KeyedRandom, n: int) -> Tensor:
-    """Draw grass, soil, wood or dry land, so that the background alone does not show the scene."""
+    """Draw grass, soil, wood or dry land at random, so that the background alone does not reveal the scene."""
     return ground(rng, n, GRASS, SOIL, WOOD, (0.65, 0.60, 0.42))
 
 
