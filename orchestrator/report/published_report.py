@@ -12,7 +12,7 @@ from orchestrator.report.paper.published import published_rows, published_verdic
 from orchestrator.report.tables.formats import FILE_FORMATS, to_html
 from orchestrator.report.tables.latex import to_latex_document
 from orchestrator.report.tables.table import Entry, Table, number
-from orchestrator.report.write import write_tables, write_verdicts
+from orchestrator.report.write import table_files, verdict_file, write_files
 from orchestrator.util.errors import UserError
 
 _TRACK = "fewshot"
@@ -53,13 +53,15 @@ def _write(folder: Path, verdicts: Sequence[VerdictSeries], tables: Sequence[Tab
         (folder / "tables").mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise UserError(f"{folder} is not a folder", where="--output", hint="give a folder, or a new name") from None
-    write_tables({table.name: table for table in tables}, folder / "tables", {**FILE_FORMATS, "html": to_html})
-    (folder / "tables.tex").write_text(to_latex_document(tables), encoding="utf-8")
     titles = {name: method.title for name, method in METHODS.items()}
-    write_verdicts([record for series in verdicts for record in series.records(titles)], folder)
-    page = folder / "index.html"
-    page.write_text(render("published.html.j2", tables=tables, lede=lede), encoding="utf-8")
-    return page
+    files = {
+        **table_files({table.name: table for table in tables}, {**FILE_FORMATS, "html": to_html}),
+        "tables.tex": to_latex_document(tables).encode(),
+        "verdict.json": verdict_file([record for series in verdicts for record in series.records(titles)]),
+        "index.html": render("published.html.j2", tables=tables, lede=lede).encode(),
+    }
+    write_files(files, folder)
+    return folder / "index.html"
 
 
 def paper_verdicts() -> tuple[VerdictSeries, ...]:

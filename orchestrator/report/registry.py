@@ -5,9 +5,13 @@ To add a kind, write a function that returns a :class:`Table` or a :class:`Figur
 lists (docs/adding-a-report-table.md).
 """
 
+import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Any, Generic, TypeVar
 
 from orchestrator.report import costs
@@ -19,6 +23,10 @@ from orchestrator.report.paper.field import tables_beside_measured
 from orchestrator.report.paper.paper_tables import paper_tables
 from orchestrator.report.tables import accuracy, changes, verdict, whole_grid
 from orchestrator.report.tables.table import Table
+from orchestrator.util.machine import usable_processors
+
+_MOST_PROCESSES = 4
+_GROUPS_PER_PROCESS = 3
 
 T = TypeVar("T", Table, FigureFile)
 
@@ -95,6 +103,32 @@ REPORT_TABLES: list[Kind[Table]] = [
 ]
 
 
+def tables_and_figures(
+    grid: GridResults, processes: int | None = None
+) -> tuple[dict[ComparisonGroup | None, Tables], dict[ComparisonGroup, Figures]]:
+    """Make all tables and figures of a report.
+
+    With ``processes`` of 2 or more, other processes draw the figures while this process makes the tables. By default,
+    the size of the report decides. Other processes import the main module again, so a script that writes a large report
+    must do so under ``if __name__ == "__main__"``. If another process is killed, for example because memory is short,
+    this process draws the figures.
+    """
+    if processes is None:  # for a small report, starting other processes would take longer
+        drawn = sum(not group.of_changed_protocol for group in grid.groups)
+        processes = min(_MOST_PROCESSES, usable_processors(), drawn // _GROUPS_PER_PROCESS)
+    if processes < 2:
+        return report_tables(grid), {group: group_figures(grid, group, GROUP_FIGURES) for group in grid.groups}
+    # Ctrl-C reaches the other processes too. They ignore it, and this process ends them.
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    try:
+        tasks = [pool.submit(group_figures, _part_of(group, grid), group, GROUP_FIGURES) for group in grid.groups]
+        return report_tables(grid), dict(zip(grid.groups, [task.result() for task in tasks], strict=True))
+    except BrokenProcessPool:
+        return tables_and_figures(grid, processes=1)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def report_tables(grid: GridResults) -> dict[ComparisonGroup | None, Tables]:
     """Make all tables: those of every group and, under the key ``None``, those of the whole report."""
     whole: dict[str, list[Table]] = defaultdict(list)
@@ -132,6 +166,14 @@ def group_figures(grid: GridResults, group: ComparisonGroup, kinds: Sequence[Kin
         if not repeated and not group.of_changed_protocol:
             sections[kind.section] += kind.of(grid, group)
     return sections
+
+
+def _part_of(group: ComparisonGroup, grid: GridResults) -> GridResults:
+    """Return the part of the results that the figures of ``group`` read. It is sent to another process."""
+    sent = {name: getattr(grid, name) for name in ("methods", "method_names", "verdicts", "display_names", "styles")}
+    part = GridResults(results=(), label_of=str, metric=grid.metric)
+    vars(part).update(sent, groups=(group,), cells={row.cell_id: grid.cells[row.cell_id] for row in group.rows})
+    return part
 
 
 def all_of(made: Mapping[Any, Mapping[str, list[T]]]) -> list[T]:

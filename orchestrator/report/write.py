@@ -6,31 +6,23 @@ the old report stays as it was.
 
 import json
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.rows import frame_of
-from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.page.report_page import render_page
-from orchestrator.report.registry import GROUP_FIGURES, Figures, all_of, group_figures, report_tables
+from orchestrator.report.registry import all_of, tables_and_figures
 from orchestrator.report.tables.formats import FILE_FORMATS
 from orchestrator.report.tables.table import Table
 from orchestrator.util.atomic_files import writing
 from orchestrator.util.identity import slug
-from orchestrator.util.machine import usable_processors
 
 _STALE_SECONDS = 3600
-_MOST_PROCESSES = 4
-_GROUPS_PER_PROCESS = 3
 
 
 def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] = ()) -> Path:
@@ -49,95 +41,58 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
     with (
         writing("the report", str(folder), "make room, or write it elsewhere with: report GRID -o FOLDER"),
         _temporary_folder(folder) as build,
-        drawing(grid, _processes(grid)) as draw,
     ):
-        for kind in ("tables", "figures"):
-            (build / kind).mkdir()
-        frame_of(grid.rows).to_csv(build / "rows.csv", index=False)
-        write_verdicts(grid.verdict_records(), build)
-        tables = report_tables(grid)
-        write_tables({slug(table.name): table for table in all_of(tables)}, build / "tables", FILE_FORMATS)
-        figures = draw()
-        for figure in all_of(figures):
-            for ending, content in (("svg", figure.svg.encode()), ("png", figure.png), ("pdf", figure.pdf)):
-                (build / "figures" / f"{slug(figure.name)}.{ending}").write_bytes(content)
-        paths = sorted(path.relative_to(build).as_posix() for path in build.rglob("*") if path.is_file())
-        page = render_page(grid, tables, figures, files_beside=paths, inspected=inspected)
-        (build / "index.html").write_text(page, encoding="utf-8")
+        files = _report_files(grid, inspected)
+        write_files(files, build)
         for kind in ("tables", "figures"):
             (folder / kind).mkdir(exist_ok=True)
             for old in (folder / kind).iterdir():
-                if old.is_file() and f"{kind}/{old.name}" not in paths:
+                if old.is_file() and f"{kind}/{old.name}" not in files:
                     old.unlink()
-        for path in (*paths, "index.html"):
+        for path in files:
             (build / path).replace(folder / path)
     return folder / "index.html"
 
 
-@contextmanager
-def drawing(grid: GridResults, processes: int) -> Iterator[Callable[[], dict[ComparisonGroup, Figures]]]:
-    """Yield a function that returns the figures of every group.
-
-    With ``processes`` of 2 or more, other processes start to draw when the ``with`` block begins. Otherwise the
-    function draws when it is called. Other processes import the main module again, so a script that writes a large
-    report must do so under ``if __name__ == "__main__"``. If another process is killed, for example because memory is
-    short, this process draws the figures.
-    """
-
-    def here() -> dict[ComparisonGroup, Figures]:
-        return {group: group_figures(grid, group, GROUP_FIGURES) for group in grid.groups}
-
-    if processes < 2:
-        yield here
-        return
-    # Ctrl-C reaches the other processes too. They ignore it, and this process ends them.
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
-    tasks = [pool.submit(group_figures, _part_of(group, grid), group, GROUP_FIGURES) for group in grid.groups]
-
-    def collected() -> dict[ComparisonGroup, Figures]:
-        try:
-            return dict(zip(grid.groups, [task.result() for task in tasks], strict=True))
-        except BrokenProcessPool:
-            return here()
-
-    try:
-        yield collected
-    finally:
-        pool.shutdown(cancel_futures=True)
+def _report_files(grid: GridResults, inspected: Collection[str]) -> dict[str, bytes]:
+    """Return the files of a report, the page last: path in the report's folder -> content."""
+    tables, figures = tables_and_figures(grid)
+    files = {
+        "rows.csv": frame_of(grid.rows).to_csv(index=False).encode(),
+        "verdict.json": verdict_file(grid.verdict_records()),
+        **table_files({slug(table.name): table for table in all_of(tables)}, FILE_FORMATS),
+    }
+    for figure in all_of(figures):
+        for ending, content in (("svg", figure.svg.encode()), ("png", figure.png), ("pdf", figure.pdf)):
+            files[f"figures/{slug(figure.name)}.{ending}"] = content
+    page = render_page(grid, tables, figures, files_beside=sorted(files), inspected=inspected)
+    return {**files, "index.html": page.encode()}
 
 
-def _processes(grid: GridResults) -> int:
-    """Return how many other processes draw the figures.
-
-    Below 2, this process draws them itself: for a small report, starting other processes would take longer.
-    """
-    drawn = sum(not group.of_changed_protocol for group in grid.groups)
-    return min(_MOST_PROCESSES, usable_processors(), drawn // _GROUPS_PER_PROCESS)
+def verdict_file(records: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return the content of ``verdict.json``."""
+    return f"{json.dumps(records, indent=1, ensure_ascii=False)}\n".encode()
 
 
-def _part_of(group: ComparisonGroup, grid: GridResults) -> GridResults:
-    """Return the part of the results that the figures of ``group`` read. It is sent to another process."""
-    sent = {name: getattr(grid, name) for name in ("methods", "method_names", "verdicts", "display_names", "styles")}
-    part = GridResults(results=(), label_of=str, metric=grid.metric)
-    vars(part).update(sent, groups=(group,), cells={row.cell_id: grid.cells[row.cell_id] for row in group.rows})
-    return part
-
-
-def write_verdicts(records: Sequence[Mapping[str, Any]], folder: Path) -> None:
-    """Write the records of verdicts into ``verdict.json``."""
-    (folder / "verdict.json").write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def write_tables(tables: Mapping[str, Table], folder: Path, formats: Mapping[str, Callable[[Table], str]]) -> None:
-    """Write every table in every format.
+def table_files(tables: Mapping[str, Table], formats: Mapping[str, Callable[[Table], str]]) -> dict[str, bytes]:
+    """Return every table in every format: ``tables/NAME.ENDING`` -> content.
 
     Args:
         tables: name of the files without the ending -> table.
         formats: ending of the file -> the function that prints a table.
     """
-    for name, table in tables.items():
-        for ending, to_text in formats.items():
-            (folder / f"{name}.{ending}").write_text(to_text(table), encoding="utf-8")
+    return {
+        f"tables/{name}.{ending}": to_text(table).encode()
+        for name, table in tables.items()
+        for ending, to_text in formats.items()
+    }
+
+
+def write_files(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write files into a folder. ``files``: path in the folder -> content."""
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.grid_report import text_limits
 from orchestrator.report.registry import all_of, report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
+from orchestrator.report.write import table_files, verdict_file
 from orchestrator.sharing.frames import check_finished, row_records, to_csv
 from orchestrator.store import Store
 from orchestrator.store.files import LARGEST
@@ -142,13 +143,11 @@ class Bundle:
             metric=metric,
             raced=races,
         )
+        tables = all_of(report_tables(arranged))
         return {
             "rows.csv": to_csv(row_records(arranged.rows)),
-            "verdict.json": _json(arranged.verdict_records()) + b"\n",
-            **{
-                f"tables/{slug(table.name)}.csv": FILE_FORMATS["csv"](table).encode()
-                for table in all_of(report_tables(arranged))
-            },
+            "verdict.json": verdict_file(arranged.verdict_records()),
+            **table_files({slug(table.name): table for table in tables}, {"csv": FILE_FORMATS["csv"]}),
         }
 
 

@@ -6,14 +6,17 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from orchestrator.models.inspection import Overlap
-from orchestrator.report import registry, write
+from orchestrator.report import registry
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
@@ -30,8 +33,7 @@ from orchestrator.report.figures.cell import (
 from orchestrator.report.figures.curves import accuracy_against_k, accuracy_against_settings, effects_of_variants
 from orchestrator.report.figures.drawing import FigureFile, canvas, finished, heat_map, inline_svg
 from orchestrator.report.figures.labels import PointLabel, label_points
-from orchestrator.report.registry import Figures
-from orchestrator.report.write import drawing
+from orchestrator.report.registry import Figures, tables_and_figures
 from tests.helpers.small_results import arrange, cell, grid, result
 from tests.helpers.synthetic_results import everything
 from tests.orchestrator.report.test_styles import METHODS
@@ -158,18 +160,33 @@ def two_groups(ablations: GridResults) -> GridResults:
 
 @pytest.fixture(scope="module")
 def drawn_here(two_groups: GridResults) -> dict[ComparisonGroup, Figures]:
-    with drawing(two_groups, processes=1) as draw:
-        return draw()
+    return tables_and_figures(two_groups, processes=1)[1]
+
+
+def while_others_draw(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], None]) -> None:
+    """Add a table to the report that acts on each process that draws figures, and is not there."""
+
+    def make(grid: GridResults) -> None:
+        for process in multiprocessing.active_children():
+            assert process.pid is not None
+            act(process.pid)
+
+    monkeypatch.setattr(registry, "REPORT_TABLES", [registry.Kind(make, "files")])
 
 
 @pytest.mark.slow
 def test_figures_are_drawn_even_if_the_other_processes_are_killed(
-    two_groups: GridResults, drawn_here: dict[ComparisonGroup, Figures]
+    two_groups: GridResults, drawn_here: dict[ComparisonGroup, Figures], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with drawing(two_groups, processes=2) as draw:
-        for process in multiprocessing.active_children():
-            process.kill()
-        assert draw() == drawn_here
+    killed: list[int] = []
+
+    def kill(process: int) -> None:
+        os.kill(process, signal.SIGKILL)
+        killed.append(process)
+
+    while_others_draw(monkeypatch, kill)
+    assert tables_and_figures(two_groups, processes=2)[1] == drawn_here
+    assert killed
 
 
 @pytest.mark.slow
@@ -177,29 +194,27 @@ def test_other_processes_draw_the_same_figures_and_those_of_a_kind_that_is_added
     two_groups: GridResults, drawn_here: dict[ComparisonGroup, Figures], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = registry.Kind(effects_of_variants, "variants")
-    monkeypatch.setattr(write, "GROUP_FIGURES", [*registry.GROUP_FIGURES, own])
-    with drawing(two_groups, processes=2) as draw:
-        drawn = draw()
+    monkeypatch.setattr(registry, "GROUP_FIGURES", [*registry.GROUP_FIGURES, own])
+    drawn = tables_and_figures(two_groups, processes=2)[1]
     for group, sections in drawn_here.items():
         variants = [*sections.get("variants", []), *effects_of_variants(two_groups, group)]
         assert drawn[group] == {**sections, "variants": variants}
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_pool_without_a_traceback(two_groups: GridResults, capfd: pytest.CaptureFixture[str]) -> None:
-    one_group = replace(two_groups)
-    vars(one_group)["groups"] = two_groups.groups[:1]
+def test_ctrl_c_ends_the_pool_without_a_traceback(
+    two_groups: GridResults, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(process: int) -> None:
+        ignored = re.compile(r"^SigIgn:\t[0-9a-f]+[2367abef]$", re.MULTILINE)
+        while not ignored.search(Path(f"/proc/{process}/status").read_text()):  # it is still starting
+            time.sleep(0.01)
+        os.kill(process, signal.SIGINT)
+        raise KeyboardInterrupt
 
-    def interrupt() -> None:
-        with drawing(one_group, processes=2) as draw:
-            draw()
-            for process in multiprocessing.active_children():
-                assert process.pid is not None
-                os.kill(process.pid, signal.SIGINT)
-            raise KeyboardInterrupt
-
+    while_others_draw(monkeypatch, interrupt)
     with pytest.raises(KeyboardInterrupt):
-        interrupt()
+        tables_and_figures(two_groups, processes=2)
     assert not multiprocessing.active_children()
     assert "Traceback" not in capfd.readouterr().err
 
@@ -207,7 +222,7 @@ def test_ctrl_c_ends_the_pool_without_a_traceback(two_groups: GridResults, capfd
 @pytest.mark.slow
 def test_a_process_that_draws_figures_does_not_import_torch() -> None:
     heavy = "{'torch', 'scipy.stats', 'pandas'} & set(sys.modules)"
-    code = f"import sys, orchestrator.report.write, matplotlib.figure; print({heavy})"
+    code = f"import sys, orchestrator.report.registry, matplotlib.figure; print({heavy})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 
