@@ -1,6 +1,6 @@
 """Lists the artifacts that a cell reads, and all artifacts that must be built for several cells."""
 
-from collections.abc import Hashable, Iterable, Mapping, Set
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -20,6 +20,9 @@ from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.datasets.images import SHORT_SIDE_CAP
 from orchestrator.tracks import TRACKS
+
+Totals = Mapping[tuple[BackboneRef, str], Sequence[DomainTotal]]
+"""The sums of task vectors of each backbone and domain."""
 
 COOP_SMALLEST_CROP = 0.08
 """The least share of an image's area that a training crop of CoOp keeps. torchvision's random crop has this default."""
@@ -190,13 +193,12 @@ def scored_on_validation(cell: Cell) -> bool:
 
 
 def required_artifacts(
-    cells: Iterable[Cell], grid: Iterable[Cell], catalog: Catalog, sources: Mapping[SourceRef, Source]
+    cells: Iterable[Cell], totals: Totals, catalog: Catalog, sources: Mapping[SourceRef, Source]
 ) -> list[ArtifactSpec]:
     """Return every artifact that must be built for ``cells``, each once, inputs before the artifacts that read them.
 
     Args:
-        grid: all cells of the grid. The sum of a domain's task vectors covers the sources of all these cells, so it
-            stays the same artifact while fewer and fewer cells are left to run.
+        totals: :func:`domain_totals` of all cells of the grid.
         sources: reference to a source model -> the source model, for all references in the grid.
     """
     direct: dict[ArtifactSpec, None] = {}
@@ -221,24 +223,23 @@ def required_artifacts(
             direct[SourceDirections(model, top_k) if top_k else model] = None
         if method.uses_mean_task_vector:
             summed.add((cell.backbone, cell.domain))
-    direct.update(dict.fromkeys(_totals(grid, summed, sources)))
+    direct.update((total, None) for domain, found in totals.items() if domain in summed for total in found)
     return with_inputs(direct)
 
 
-def _totals(
-    grid: Iterable[Cell], summed: Set[tuple[BackboneRef, str]], sources: Mapping[SourceRef, Source]
-) -> list[DomainTotal]:
-    """Return the sums of task vectors to build: one for each backbone and domain in ``summed``.
+def domain_totals(grid: Sequence[Cell], sources: Mapping[SourceRef, Source]) -> Totals:
+    """Return the sums of task vectors of each backbone and domain.
 
-    A sum covers the source models of all cells in ``grid`` with this backbone and domain. It has one model per dataset.
-    So if cells have different models of one dataset, there are several sums.
+    A sum covers the source models of all cells in ``grid`` with this backbone and domain, so it stays the same artifact
+    while fewer and fewer cells are left to run. It has one model per dataset. So if cells have different models of one
+    dataset, there are several sums.
     """
     domain_of: dict[tuple[SourceRef, ...], tuple[BackboneRef, str]] = {}
-    cells, seen = list(grid), set[int]()
-    for cell in cells:
+    seen = set[int]()
+    for cell in grid:
         if id(cell.sources) in seen:  # many cells share one tuple of sources, and hashing it takes long
             continue
-        if (cell.backbone, cell.domain) in summed and METHODS[cell.method.name].uses_source_models:
+        if METHODS[cell.method.name].uses_source_models:
             seen.add(id(cell.sources))
             domain_of.setdefault(cell.sources, (cell.backbone, cell.domain))
     groups: dict[tuple[BackboneRef, str], list[dict[str, Source]]] = {}
@@ -251,5 +252,7 @@ def _totals(
                 break
         else:
             of_domain.append(models)
-    found = [group for of_domain in groups.values() for group in of_domain]
-    return [DomainTotal(tuple(group[name] for name in sorted(group))) for group in found]
+    return {
+        domain: [DomainTotal(tuple(group[name] for name in sorted(group))) for group in of_domain]
+        for domain, of_domain in groups.items()
+    }

@@ -19,7 +19,7 @@ from bolt.spectral.bases import pretrained_basis
 from bolt.task.scoring import Predictions, predict_classes
 from bolt.task.task import Adapted, Task
 from orchestrator.artifacts.images import Images, OfTestSplit
-from orchestrator.artifacts.required import required_artifacts
+from orchestrator.artifacts.required import domain_totals, required_artifacts
 from orchestrator.artifacts.source_model import Source, SourceModel
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, artifact_cache, build
 from orchestrator.artifacts.spectra import DomainTotal, SourceSet, directions_address
@@ -78,7 +78,7 @@ def test_the_domain_total_stays_the_same_while_cells_finish(world: World) -> Non
         spec
         for cell in world.grid.cells
         if cell.sources
-        for spec in required_artifacts([cell], world.grid.cells, world.catalog, models)
+        for spec in required_artifacts([cell], domain_totals(world.grid.cells, models), world.catalog, models)
         if isinstance(spec, DomainTotal)
     }
     assert len(totals) == 1
