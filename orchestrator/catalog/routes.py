@@ -13,6 +13,9 @@ from orchestrator.util.units import listed
 
 PartName = Literal["train", "test", "all"]
 
+TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".parquet", ".tar")
+"""Suffixes of the files that can list images."""
+
 _HEAD = 4096
 """Number of characters of a split file that surely hold the path of its first image."""
 
@@ -67,12 +70,17 @@ def is_inside(path: str) -> bool:
 
 def expand_braces(pattern: str) -> list[str]:
     """Return all texts that a pattern such as ``{000..099}.tar`` or ``{train,test}.tar`` means in a shell."""
-    match = re.search(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*)\}", pattern)
+    match = re.search(r"\{(\d+)\.\.(\d+)\}|\{([^{},]*,[^{}]*)\}", pattern)
     if match is None:
         return [pattern]
     first, last, names = match.groups()
     texts = names.split(",") if first is None else [f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1)]
     return [path for text in texts for path in expand_braces(pattern[: match.start()] + text + pattern[match.end() :])]
+
+
+def files_of(pattern: Path) -> list[Path]:
+    """Return the files that a path or a pattern means. A file whose own path has braces means itself."""
+    return [pattern] if pattern.is_file() else [Path(path) for path in expand_braces(str(pattern))]
 
 
 def _check_inside(folder: str) -> str:
@@ -119,8 +127,8 @@ class ManifestRoute(BaseRoute):
 
     Attributes:
         folder: path under the data root of the folder with the table and the images.
-        file: name of the table in that folder: a CSV file with a header line, a JSON or parquet file, or tar files with
-            images and labels, such as ``{000..099}.tar``.
+        file: name of the table in that folder: a CSV file with a header line, a JSON or parquet file, or a tar file
+            with images and labels. A pattern such as ``{train,test}.csv`` or ``{000..099}.tar`` means several files.
         columns: ``path``, ``label`` and ``split`` -> the name of that column. A path is relative to the folder, or is
             a file's name. A split is ``train``, ``test`` or ``val``; the images of ``val`` are not used. Without a
             column for the split, a split recipe divides the images. Without a column for the label, the table has a
@@ -129,7 +137,7 @@ class ManifestRoute(BaseRoute):
 
     kind: Literal["manifest"]
     folder: Inside
-    file: Annotated[Inside, Field(pattern=r"(?i)\.(csv|tsv|txt|jsonl?|parquet|tar)$")] = "manifest.csv"
+    file: Annotated[Inside, Field(pattern=rf"(?i)({'|'.join(map(re.escape, TABLES))})$")] = "manifest.csv"
     columns: dict[Literal["path", "label", "split"], str] = Field(
         default={"path": "path", "label": "label", "split": "split"}
     )
@@ -140,8 +148,8 @@ class ManifestRoute(BaseRoute):
 
     def missing(self, folder: Path, recipe: str) -> str:
         """Return the first file of the table that is missing."""
-        absent = (file for file in expand_braces(self.file) if not (folder / file).is_file())
-        return next((f"{folder / file} does not exist" for file in absent), "")
+        absent = (file for file in files_of(folder / self.file) if not file.is_file())
+        return next((f"{file} does not exist" for file in absent), "")
 
 
 class TorchvisionRoute(BaseRoute):

@@ -18,7 +18,7 @@ from orchestrator.datasets.class_words import class_words
 from orchestrator.datasets.layouts import Layout, find_layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
-from orchestrator.datasets.routes.tar_shards import folder_of
+from orchestrator.datasets.routes.tar_shards import folder_of, is_table
 from orchestrator.datasets.verify import Copies, Verified, copy_notes, exclude_broken, verify_dataset
 from orchestrator.util.errors import UserError
 from orchestrator.util.locks import changing
@@ -221,7 +221,7 @@ def dataset_key(path: Path) -> str:
     Raises ``UserError`` if the name has no usable character.
     """
     path = path.expanduser().absolute()
-    folder = folder_of(path) if path.is_file() or path.suffix == ".tar" else path
+    folder = folder_of(path) if is_table(path) else path
     if not (key := as_key(folder.name)):
         raise UserError(f"no name can be made from {path.name!r}", hint="give a name with --name")
     return key

@@ -25,13 +25,13 @@ from bolt.image_folders import (
     unused_notes,
     why_no_class_folders,
 )
+from orchestrator.catalog.routes import TABLES
 from orchestrator.datasets.routes.class_folders import refuse_untested
 from orchestrator.datasets.routes.manifest import find_files, marked_classes, paths_and_labels, read_table
-from orchestrator.datasets.routes.tar_shards import folder_of
+from orchestrator.datasets.routes.tar_shards import folder_of, is_table
 from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.units import listed
 
-TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".parquet", ".tar")
 COLUMNS: dict[str, tuple[str, ...]] = {
     "path": ("path", "file_path", "filepath", "image_path", "file", "filename", "file_name", "image", "image_name",
              "img", "image_id", "id"),
@@ -84,8 +84,7 @@ def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
     cannot be read, or there are fewer than two classes.
     """
     path = path.expanduser().absolute()
-    is_table = path.is_file() or path.suffix.lower() == ".tar"
-    return _of_table(path, columns or {}) if is_table else folder_layout(path)
+    return _of_table(path, columns or {}) if is_table(path) else folder_layout(path)
 
 
 def _checked(layout: Layout, path: Path) -> Layout:

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from bolt.clip.image_files import ImageSource
 from bolt.image_folders import images_below, is_image, part_of, why_no_classes
 from orchestrator.catalog import DatasetEntry
-from orchestrator.catalog.routes import ManifestRoute, is_inside
+from orchestrator.catalog.routes import ManifestRoute, files_of, is_inside
 from orchestrator.datasets.part import Contents, Part, file_part, make_part
 from orchestrator.datasets.routes.parquet import SHARD, Shards, names_in
-from orchestrator.datasets.routes.tar_shards import read_shards
+from orchestrator.datasets.routes.tar_shards import part_in, parts_by_name, read_shards
 from orchestrator.datasets.text_tables import read_rows
 from orchestrator.util.errors import UserError, shorten
 from orchestrator.util.units import listed
@@ -87,13 +87,38 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> Contents:
 def read_table(path: Path) -> Table:
     """Read a CSV file with a header line, a JSON or parquet file, or tar files.
 
+    A pattern such as ``{train,test}.csv`` means several files with the same columns, which are joined. Without a column
+    ``split``, their names tell the parts, as those of tar files do.
+
     Raises ``UserError`` when the table cannot be read, or is one of several files.
     """
+    if path.suffix.lower() == ".tar":
+        return Table(*read_shards(path))
+    files = files_of(path)
+    if len(files) == 1:
+        return _read_file(path)
+    if len({file.parent for file in files}) > 1:
+        raise UserError("the tables are in several folders", where=str(path), hint="put them into one folder")
+    tables = [_read_file(file) for file in files]
+    first = tables[0]
+    for file, table in zip(files, tables, strict=True):
+        if (table.columns.keys(), not table.readers) != (first.columns.keys(), not first.readers):
+            what = f"has the columns {listed([*table.columns], SHOWN)}, but {files[0].name} has "
+            what += listed([*first.columns], SHOWN)
+            raise UserError(what, where=str(file), hint="give the tables the same columns")
+    columns = {name: [text for table in tables for text in table.columns[name]] for name in first.columns}
+    notes = list(dict.fromkeys(note for table in tables for note in table.notes))
+    if "split" not in columns and columns:
+        sizes = [len(next(iter(table.columns.values()))) for table in tables]
+        columns["split"] = [part_in(file.name) for file, size in zip(files, sizes, strict=True) for _ in range(size)]
+        columns = parts_by_name(columns, notes)
+    return Table(columns, notes, {image: reader for table in tables for image, reader in table.readers.items()})
+
+
+def _read_file(path: Path) -> Table:
     if path.suffix.lower() == ".parquet" and (shard := SHARD.search(path.name)) and int(shard["count"]) > 1:
         what = f"is one of {int(shard['count'])} files, and its images alone would be used"
         raise UserError(what, where=str(path), hint="join them to one, or write an entry with the route huggingface")
-    if path.suffix.lower() == ".tar":
-        return Table(*read_shards(path))
     try:
         if path.suffix.lower() == ".parquet":
             return _read_parquet_table(path)

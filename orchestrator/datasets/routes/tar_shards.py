@@ -18,7 +18,7 @@ from typing import Self
 
 from bolt.clip.image_files import ImageSource
 from bolt.image_folders import image_suffixes, part_of
-from orchestrator.catalog.routes import expand_braces
+from orchestrator.catalog.routes import TABLES, files_of
 from orchestrator.util.errors import UserError
 
 TEXTS = ("cls", "txt", "json")
@@ -51,25 +51,52 @@ def _image_bytes(shard: Path, start: int, size: int) -> io.BytesIO:
         return io.BytesIO(stream.read(size))
 
 
+def is_table(path: Path) -> bool:
+    """Return whether a path is a file or a pattern such as ``{train,test}.csv``, and not a folder of images."""
+    several = path.suffix.lower() == ".tar" or len(files_of(path)) > 1
+    return path.is_file() or (several and not path.is_dir())
+
+
 def folder_of(pattern: Path) -> Path:
-    """Return the lowest folder that holds all shards of a pattern such as ``FOLDER/{000..099}.tar``."""
-    return Path(str(pattern).partition("{")[0] + "*").parent if "{" in str(pattern) else pattern.parent
+    """Return the lowest folder that holds all files of a pattern such as ``FOLDER/{000..099}.tar``."""
+    several = len(files_of(pattern)) > 1
+    return Path(str(pattern).partition("{")[0] + "*").parent if several else pattern.parent
 
 
 def one_pattern(paths: Sequence[Path]) -> Path:
-    """Return one pattern, such as ``{000,001}.tar``, for several shards. A single path is returned unchanged.
+    """Return one pattern, such as ``{000,001}.tar``, for several tables. A single path is returned unchanged.
 
-    Raises ``UserError`` if one of several paths is not a ``.tar`` file, or has a comma or a brace in it. Inside a
+    Raises ``UserError`` if several paths are not tables of one format, or if one has a comma or a brace in it. Inside a
     pattern, these signs would be read as a part of the pattern.
     """
     if len(paths) == 1:
         return paths[0]
-    if other := next((path for path in paths if path.suffix != ".tar" or set("{,}") & set(str(path))), None):
-        what = "several paths are added together only if each is a .tar file whose path has no comma and no brace"
+    suffix = next((path.suffix for path in paths if path.suffix in TABLES), None)
+    if other := next((path for path in paths if path.suffix != suffix or set("{,}") & set(str(path))), None):
+        what = "several paths are added together only if they are tables of one format, without comma and brace"
         raise UserError(what, where=str(other), hint="give one folder or table")
     root = Path(os.path.commonpath([path.absolute().parent for path in paths]))
     names = [path.absolute().relative_to(root).with_suffix("").as_posix() for path in paths]
-    return root / f"{{{','.join(names)}}}.tar"
+    return root / f"{{{','.join(names)}}}{suffix}"
+
+
+def part_in(name: str) -> str:
+    """Return the part that the name of a file says, such as ``train`` for ``train-000.tar``; empty for no part."""
+    return next(filter(None, map(part_of, re.split("[/_.-]", name))), "")
+
+
+def parts_by_name(columns: dict[str, list[str]], notes: list[str]) -> dict[str, list[str]]:
+    """Return a table whose column ``split`` is from the names of its files. The column is left out if no name is test.
+
+    ``notes`` then gets a remark.
+    """
+    parts = {part for part in columns.get("split", ()) if part}
+    if {"train", "test"} <= parts:
+        return columns
+    if len(parts) > 1:
+        named = " and ".join(sorted(parts))
+        notes.append(f"the files are called {named}, not train and test: they are read as one part")
+    return {name: values for name, values in columns.items() if name != "split"}
 
 
 def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[str, Callable[[], ImageSource]]]:
@@ -86,9 +113,9 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
     rows: list[dict[str, str]] = []
     readers: dict[str, Callable[[], ImageSource]] = {}
     unused = Counter[str]()
-    for shard in map(Path, expand_braces(str(pattern))):
+    for shard in files_of(pattern):
         name = shard.relative_to(root).as_posix()
-        split = next(filter(None, map(part_of, re.split("[/_.-]", name))), "")
+        split = part_in(name)
         for sample, (images, texts) in _samples(shard, unused).items():
             if len(images) > 1:
                 what = f"the sample {sample} has the images {' and '.join(sorted(images)[:2])}, not one image"
@@ -99,14 +126,8 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
                 rows.append({"path": path, **({"split": split} if split else {}), **texts})
             unused["samples without an image"] += not images
     notes = [f"{kind}: {count}, not used" for kind, count in unused.items() if count]
-    parts = {row["split"] for row in rows if "split" in row}
-    if not {"train", "test"} <= parts:
-        if len(parts) > 1:
-            named = " and ".join(sorted(parts))
-            notes.append(f"the shards are called {named}, not train and test: they are read as one part")
-        rows = [{name: text for name, text in row.items() if name != "split"} for row in rows]
     names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name, "") for row in rows] for name in names}, notes, readers
+    return parts_by_name({name: [row.get(name, "") for row in rows] for name in names}, notes), notes, readers
 
 
 def _samples(shard: Path, unused: Counter[str]) -> dict[str, _Sample]:

@@ -6,8 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
-from orchestrator.catalog import DatasetEntry
+from orchestrator.catalog import DatasetEntry, missing_data
+from orchestrator.cli.app import app
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.routes.manifest import find_files, paths_and_labels, read_table
 from orchestrator.util.errors import UserError
@@ -46,6 +48,31 @@ def test_a_parquet_manifest_with_other_columns_and_a_recipe(tmp_path: Path) -> N
     raw = open_dataset(entry, tmp_path)
     assert raw.class_names == ("9", "10")  # by number, not by text
     assert (len(raw.train), len(raw.test)) == (4, 2)
+
+
+def test_a_pattern_means_several_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The braces counted when missing files were looked for, and not when the table was read."""
+    entry, folder = manifest(tmp_path, ROWS, file="{train,test}.csv"), tmp_path / "mine"
+    assert "train.csv does not exist" in str(missing_data(entry, tmp_path))
+    whole = open_dataset(manifest(tmp_path, ROWS), tmp_path)
+    header, *rows = ROWS.splitlines()
+    for part in ("train", "test"):
+        here = [row.removesuffix(f",{part}") for row in [header.removesuffix(",split"), *rows]]
+        (folder / f"{part}.csv").write_text("\n".join(row for row in here if row.count(",") == 1))
+    raw = open_dataset(entry, tmp_path)
+    for part in ("train", "test"):
+        assert raw.parts[part].labels.tolist() == whole.parts[part].labels.tolist()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["data", "add", "mine/train.csv", "mine/test.csv"])
+    assert "mine: 2 classes, 2 training images, 2 test images" in done.output
+    done = CliRunner().invoke(app, ["data", "verify", "mine"])
+    assert done.exit_code == 0, done.output
+    (folder / "test.csv").write_text("path\nphotos/2.png")
+    (folder / "{train,test}.csv").write_text(ROWS)
+    assert len(open_dataset(entry, tmp_path).train) == 2, "a file of that very name"
+    (folder / "{train,test}.csv").unlink()
+    with pytest.raises(UserError, match=r"test.csv: has the columns path, but train.csv has path, label"):
+        open_dataset(entry, tmp_path)
 
 
 @pytest.mark.parametrize(
