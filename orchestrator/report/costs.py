@@ -41,7 +41,7 @@ _NOTE = "By the means, whatever their intervals; costs are medians over cells, a
 
 
 def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
-    """Make the table of each method's Pareto frontiers (those that it is on), mean and costs at one k.
+    """Make the table of methods at one k: the Pareto frontiers that each is on, its mean and its costs.
 
     ``None`` if fewer than two methods have a mean.
     """
@@ -178,7 +178,7 @@ def _figure(
 
 
 def _log_axis(values: Sequence[float]) -> tuple[list[float], list[tuple[float, str]]]:
-    """Return the positions of ``values`` on an axis of powers of ten, and its ticks.
+    """Return the positions of ``values`` on an axis of powers of ten, and the ticks of the axis.
 
     Zero is one step below the smallest power.
     """
@@ -202,7 +202,7 @@ def power_of_ten(power: int) -> str:
 def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | None:
     """Make the table of methods x references: how many images per class a reference needs for a method's score.
 
-    The score of a method is the one at the largest k. The references are methods that may be the best. ``None`` if no
+    A method's score is that at the largest k. The references are methods that may be the best. ``None`` if no
     number can be given.
     """
     last = group.ks[-1]

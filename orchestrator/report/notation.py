@@ -14,7 +14,7 @@ def signed(value: float, digits: int = 2) -> str:
 
 
 def digits_of(images: int) -> int:
-    """Return how many decimals an accuracy in per cent deserves: 1 for fewer than 1,000 test images, 2 for more.
+    """Return how many decimals an accuracy in per cent deserves: 1 for fewer than 1,000 test images, else 2.
 
     One image of 600 changes the accuracy by 0.17 points, so a second decimal would say nothing.
     """

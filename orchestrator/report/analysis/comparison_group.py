@@ -146,7 +146,7 @@ class ComparisonGroup:
         """Return the mean and deviation over seeds of one method at one k.
 
         For each seed, ``value_of(row)`` is averaged over ``tests``, by default the test splits that a mean counts.
-        A seed is left out if a row is missing or a value is ``None`` on any of them. ``None`` if no seed remains.
+        A seed is left out if a test split lacks its row or has the value ``None``. ``None`` if no seed remains.
         """
         tests = self.tests(k, averaged=True) if tests is None else tests
         scores: dict[str, dict[int, float]] = {}

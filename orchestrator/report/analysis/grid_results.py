@@ -33,8 +33,9 @@ class GridResults:
         published_of: gives the accuracy that the paper prints for a row.
         names_of: gives the paper's names of backbones and datasets; without it, the paper's tables are left out.
         text_limits: the classes whose text vectors are equal, for each backbone and dataset that has such classes.
-        read_predictions: most metrics need it, and so do verdicts on single datasets.
-        smallest_difference, saves: of the verdicts (:func:`orchestrator.analysis.verdict.verdicts_of`).
+        read_predictions: reads the stored predictions of results. Most metrics need it, and so do verdicts on single
+            datasets.
+        smallest_difference, saves: arguments of :func:`orchestrator.analysis.verdict.verdicts_of`.
         metric: the metric by which methods are compared; ``None`` for the metric of each track.
         raced: the races that decided which cells were measured.
     """

@@ -25,7 +25,7 @@ class Variant:
         sources: number of sources of a cell; ``None`` if it differs between targets.
         random_sources: whether the number of sources counts as a numeric setting. It counts for the first variant,
             which uses all sources, and where the sources may have been drawn at random. It does not count if all seeds
-            use the same few sources: then the grid names them.
+            use the same few sources, because the grid then names these sources.
     """
 
     label: str

@@ -60,12 +60,13 @@ def gain_map(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile:
     gains = [[mean.mean if mean else math.nan for mean in line] for line in means]
     known = [abs(gain) for line in gains for gain in line if not math.isnan(gain)]
     names = [grid.display_names[method] for method in methods]
-    # The methods' names stand below the squares, slanted: each letter needs 0.05 inches of height and of width. If the
-    # size did not depend on the names, long names would leave no room for the squares.
+    # The methods' names are slanted, below the squares. Each letter needs 0.05 inches of height and of width. If the
+    # figure's size did not depend on the names, long names would leave no room for the squares.
     slanted = 0.05 * max(map(len, names))
     with canvas(max(2.0, slanted) + 0.5 * len(methods), 0.4 + slanted + 0.24 * len(tests)) as figure:
         axes = figure.add_subplot()
-        # The upper quartile gets the strongest colours. If the maximum did, one outlier would make all others pale.
+        # Gains from the upper quartile on have the strongest colours. If only the maximum had them, one outlier would
+        # make all other gains pale.
         strongest = max(sorted(known)[len(known) * 3 // 4], 1.0)
         heat_map(
             axes, gains, colours=_LOSS_TO_GAIN, low=-strongest, high=strongest, edge=0.6, rows=tests,

@@ -14,7 +14,8 @@ from orchestrator.report.figures.drawing import FigureFile, canvas, finished, he
 from orchestrator.report.styles import NEUTRAL
 
 MOST_CLASSES = 60
-"""The largest number of classes with a drawn confusion matrix. A table lists the largest entries of any matrix."""
+"""The largest number of classes for which the confusion matrix is drawn. A table lists the most confused classes,
+however many there are."""
 _PALE_TO_PURPLE = ("#f5f4f2", "#3b2a7d")
 _TRAINED = "#d55e00"
 _CURVE_TITLES = {"train_loss": "training loss", "accuracy": "test accuracy (%)"}

@@ -11,7 +11,7 @@ from orchestrator.report.figures.drawing import INK
 _GAP = 6.5
 """Distance of a name from its point, in points (1/72 inch)."""
 _STEPS = 9
-"""How many lines of text a name may move up or down."""
+"""A name may move up or down by fewer than this many steps. A step is 0.6 of the name's height."""
 
 
 @dataclass(frozen=True)

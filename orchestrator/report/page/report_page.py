@@ -179,7 +179,7 @@ def _packages(manifests: list[Manifest]) -> list[str]:
 
 
 def _protocol_text(protocol: Protocol, present: Mapping[str, Protocol], selecting: Collection[str]) -> str:
-    """Return a protocol with its switches; only with the changed ones if its base protocol is in the report too."""
+    """Return a protocol with its switches, or with the changed ones only if the report has its base protocol too."""
     base = base_protocol(protocol.name, present)
     switches = f"as {base}, but {switches_text(protocol, present[base])}" if base else switches_text(protocol)
     dagger = f" {SELECTED} selects on the test set" if protocol.name in selecting else ""

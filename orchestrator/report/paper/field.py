@@ -164,7 +164,7 @@ def field_tables(*, reprinted: bool = False) -> list[Table]:
 
 
 def sources_table() -> Table:
-    """Return the table of the publications, with the methods that the authors of each have measured themselves."""
+    """Return the table of the publications, each with the methods that its authors have measured themselves."""
     rows = [
         (Entry(key), Entry(source.title), Entry(", ".join(source.own)))
         for key, source in field_sources().sources.items()

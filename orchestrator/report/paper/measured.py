@@ -77,8 +77,8 @@ class Measured:
     def summary(self, position: Position) -> Summary | None:
         """Return the mean and deviation over seeds of the number at a position.
 
-        If the paper prints a mean there, only those seeds are used with which every number of this mean was measured.
-        ``None`` if there is no such seed.
+        If the paper prints a mean there, only the seeds that have every number of this mean are used. ``None`` if there
+        is no such seed.
         """
         parts = self.parts(position)
         scores = {str(i): {s: r.accuracy for s, r in self.rows(part).items()} for i, part in enumerate(parts)}

@@ -82,7 +82,7 @@ class PublishedFootnote(StrictModel):
     text: str
 
     def is_about(self, values: Mapping[str, object]) -> bool:
-        """Return whether the note is printed where these values stand (:func:`notes_on`)."""
+        """Return whether the note is one of those that :func:`notes_on` returns for ``values``."""
         listed = {"method": self.methods, "backbone": self.backbones, "dataset": self.datasets, "shots": self.shots}
         conditions = {axis: own for axis, own in listed.items() if own}
         same_scope = min(len(conditions), 2) == min(len(values), 2)
@@ -116,8 +116,8 @@ def notes_on(label: str, values: Mapping[str, object]) -> tuple[str, ...]:
     """Return the texts of a table's footnotes about a number, a method, a dataset or the whole table.
 
     ``label``: that of the table, without ``tab:``. ``values``: axis -> value. A number has all axes, a dataset or a
-    method has one, and the whole table has none. A note with several conditions is printed at the numbers, a note with
-    a condition on only one axis at the name of the dataset or method.
+    method has one, and the whole table has none. A note with several conditions is printed at the numbers. A note with
+    a condition on only one axis is printed at the name of the dataset or method.
     """
     return tuple(note.text for note in published_footnotes() if label in note.tables and note.is_about(values))
 
@@ -152,8 +152,8 @@ def _accuracies() -> dict[Position, float]:
 def published_verdicts(accuracies: Mapping[Position, float]) -> tuple[VerdictSeries, ...]:
     """Return a verdict series for each track, domain and backbone.
 
-    The rule is that for measured accuracies. A verdict needs two methods with ``MIN_DATASETS`` datasets each. Published
-    accuracies have neither seeds nor costs.
+    The rule is the same as for measured accuracies. A verdict needs two methods with ``MIN_DATASETS`` datasets each.
+    Published accuracies have neither seeds nor costs.
     """
     places: dict[tuple[str, str, str], dict[int, dict[str, dict[tuple[str, int], float]]]] = {}
     for at, accuracy in accuracies.items():

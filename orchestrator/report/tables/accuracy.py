@@ -139,8 +139,8 @@ def published_table(grid: GridResults) -> Table | None:
 def shift_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
     """Make a table of methods x test sets at one k: first the mean over the shifted test sets, then each test set.
 
-    A test set with fewer classes than the target gets two columns: accuracy among all classes, and among the classes
-    of the test set. A shifted test set has images of another kind for the target's task. ``None`` on a track without
+    A shifted test set has images of another kind for the target's task. A test set with fewer classes than the target
+    gets two columns: accuracy among all classes, and among the classes of the test set. ``None`` on a track without
     shifted test sets.
     """
     if not group.track.scores_variants or group.track.own_words:

@@ -16,8 +16,8 @@ from orchestrator.report.tables.table import Entry, Table
 _FILTERED = frozenset({"domain", "backbone", "protocol", "track", "k", "method", "against", "verdict"})
 """Titles of the columns by which readers can filter a long table."""
 _LONG_NAME = 32
-"""Longer names of rows are broken into lines. They would hide the numbers, because names stay where they are when
-readers scroll sideways."""
+"""Names of rows with more characters are broken into lines. Names stay in place when readers scroll sideways, so long
+ones would hide the numbers."""
 _LONG = 12
 """Tables with more rows have filters. The page's script has the same limit for its search field."""
 
@@ -52,7 +52,7 @@ def to_csv(table: Table) -> str:
 
 
 def _exact(value: float | None) -> str:
-    """Return a number without trailing zeros; empty for ``None``. A test split resolves less than its six decimals."""
+    """Return a number with up to six decimals, without trailing zeros; empty for ``None``."""
     return "" if value is None else f"{round(value, 6) + 0.0:.6f}".rstrip("0").rstrip(".")
 
 
@@ -100,7 +100,7 @@ def _html_template() -> jinja2.Template:
     loader = jinja2.PackageLoader("orchestrator.report.tables")
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     # The tables of a report have tens of thousands of entries. This function prints them in a third of the time that a
-    # Jinja template took.
+    # Jinja template takes.
     environment.filters["cells"] = lambda row, table: Markup(
         "".join(_html_cell(entry, column, table) for column, entry in enumerate(row))
     )

@@ -56,4 +56,4 @@ def _verdict_table(grid: GridResults, series: VerdictSeries, verdict: Verdict) -
     title = f"Which methods may be the best{at_k(verdict.k)}, {grid.verdict_title(series)}"
     header = ("method", "verdict", "mean", "difference", "from", "to", f"{unit}s", "seeds")
     table = Table(name, title, note, header, tuple(rows), text_columns=2)
-    return table.without_columns([header.index("seeds")]) if unit == "seed" else table  # the column would stand twice
+    return table.without_columns([header.index("seeds")]) if unit == "seed" else table  # its n counts seeds

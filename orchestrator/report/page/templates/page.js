@@ -2,7 +2,7 @@
 // Printing opens all folded parts.
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
 // Makes every table marked data-sortable sortable and, if it is long, searchable. The page is complete without it.
-// Rows of a long table that are shown until the reader asks for all. The layout of thousands of rows takes seconds.
+// So many rows of a long table are shown until the reader asks for all. The layout of thousands of rows takes seconds.
 const FIRST_ROWS = 30;
 for (const table of document.querySelectorAll("table[data-sortable]")) {
   const body = table.tBodies[0], headers = [...[...table.tHead.rows].at(-1).cells], scroll = table.closest(".scroll");
