@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from operator import attrgetter
 
 from orchestrator.analysis.scores import Score, Scores
 from orchestrator.core.cell import Cell
@@ -13,9 +15,6 @@ from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracks import MetricName, stored_track
 from orchestrator.tracks.base import GroupMean
 from orchestrator.util.identity import fingerprint
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LabelOf = Callable[[Cell], str]
 """``cell -> label``: the name that tables print for a method with its settings."""
@@ -97,6 +96,9 @@ class Row:
         frozen = self.score_zero_shot
         return None if frozen is None else METRICS[self.metric].sign * (self.score - frozen)
 
+
+ROW_FIELDS = tuple(field.name for field in fields(Row))
+"""The names of a row's fields, in their order."""
 
 PublishedOf = Callable[[Row], "float | None"]
 """``row -> the published accuracy of the same measurement``, ``None`` if the paper prints none."""
@@ -203,11 +205,11 @@ def _group_mean_row(groups: Sequence[Row], mean: GroupMean) -> Row:
     )
 
 
-def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
-    """Return ``rows`` as a data frame with the fields of :class:`Row` as columns."""
-    import pandas as pd
-
-    return pd.DataFrame({field.name: [getattr(row, field.name) for row in rows] for field in fields(Row)})
+def rows_csv(rows: Iterable[Row], columns: Sequence[str] = ROW_FIELDS) -> bytes:
+    """Return ``rows`` as CSV with a header. A missing value is an empty field."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([columns, *map(attrgetter(*columns), rows)])
+    return stream.getvalue().encode()
 
 
 def _row(result: Result, evaluation: Evaluation, label: str, score: Score, published_of: PublishedOf | None) -> Row:

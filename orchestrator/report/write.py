@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.rows import frame_of
+from orchestrator.analysis.rows import rows_csv
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.page.report_page import render_page
 from orchestrator.report.registry import all_of, tables_and_figures
@@ -58,7 +58,7 @@ def _report_files(grid: GridResults, inspected: Collection[str]) -> dict[str, by
     """Return the files of a report, the page last: path in the report's folder -> content."""
     tables, figures = tables_and_figures(grid)
     files = {
-        "rows.csv": frame_of(grid.rows).to_csv(index=False).encode(),
+        "rows.csv": rows_csv(grid.rows),
         "verdict.json": verdict_file(grid.verdict_records()),
         **table_files({slug(table.name): table for table in all_of(tables)}, FILE_FORMATS),
     }

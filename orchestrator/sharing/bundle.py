@@ -26,7 +26,7 @@ from bolt.util.json_text import parse_json
 from orchestrator import __version__
 from orchestrator.analysis import CostKind
 from orchestrator.analysis.raced_places import grid_races
-from orchestrator.analysis.rows import labels_of
+from orchestrator.analysis.rows import labels_of, rows_csv
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
 from orchestrator.core.recipes import SourceRecipe
@@ -36,7 +36,7 @@ from orchestrator.report.grid_report import text_limits
 from orchestrator.report.registry import all_of, report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
 from orchestrator.report.write import table_files, verdict_file
-from orchestrator.sharing.frames import check_finished, row_records, to_csv
+from orchestrator.sharing.frames import COLUMNS, check_finished
 from orchestrator.store import Store
 from orchestrator.store.files import LARGEST
 from orchestrator.store.predictions import StoredPredictions, checked_predictions
@@ -145,7 +145,7 @@ class Bundle:
         )
         tables = all_of(report_tables(arranged))
         return {
-            "rows.csv": to_csv(row_records(arranged.rows)),
+            "rows.csv": rows_csv(arranged.rows, COLUMNS),
             "verdict.json": verdict_file(arranged.verdict_records()),
             **table_files({slug(table.name): table for table in tables}, {"csv": FILE_FORMATS["csv"]}),
         }

@@ -8,10 +8,10 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from orchestrator.analysis.rows import Row, frame_of, row_list
+from orchestrator.analysis.rows import ROW_FIELDS, Row, row_list
 from orchestrator.analysis.scores import check_scored, scores_of, unscored_sentence
 from orchestrator.core.settings import RunSettings
 from orchestrator.planning.cell_counts import damaged_sentence
@@ -33,7 +33,7 @@ Records = list[dict[str, Any]]
 
 PathOrUrl = str | os.PathLike[str]
 
-COLUMNS = tuple(field.name for field in fields(Row) if field.name not in ("published", "delta"))
+COLUMNS = tuple(name for name in ROW_FIELDS if name not in ("published", "delta"))
 """The columns of :func:`results`. A report's ``rows.csv`` has the paper's numbers too."""
 METRIC_PLACE = ("track", "protocol", "backbone", "domain", "dataset", "evaluated_on", "k", "method", "seed", "total",
                 "cell_id", "accuracy")  # fmt: skip
@@ -66,10 +66,12 @@ def results(
 
     Raises ``UserError`` if the grid or the catalog is not valid, or if no cell has finished.
     """
+    import pandas as pd
+
     rows, unscored = result_rows(*_asked(store, grid, catalog, data_root, set_), metric)
     if unscored:
         warnings.warn(unscored, stacklevel=2)
-    return frame_of(rows)[list(COLUMNS)].astype(dict.fromkeys(_OPTIONAL, float))  # None becomes NaN
+    return pd.DataFrame(row_records(rows)).astype(dict.fromkeys(_OPTIONAL, float))  # None becomes NaN
 
 
 def predictions(
