@@ -96,15 +96,15 @@ class Method:
         trains_text: ``trains_text(settings)`` -> whether the method differentiates the text tower. Only then the task
             has the class names (:attr:`bolt.task.task.Task.text`), and the text tower is moved to the cell's device.
         reads_matrices: ``reads_matrices(settings)`` -> whether the method reads or trains weight matrices of the image
-            tower, which not every tower has. With ``None``, a method that changes the tower or reads sources counts as
-            reading them.
+            tower by name, which not every tower has. ``None``: it does if it changes the tower or reads sources.
         clips_own_tower: whether the method needs CLIP's own vision transformer, because it trains the projection or
             adds tokens.
         tower_passes: ``tower_passes(support_size, settings)`` -> how many images and prompts the method takes through
             the towers.
         training_forwards: cost of one forward and backward pass of an image or a prompt, in forward passes of the
             frozen tower: 2 if only the input needs a gradient, 3 if all weights need one.
-        idle: settings that other settings make idle. A user's change of an idle setting is refused.
+        idle: the settings that can be without effect, and when. If a user changes such a setting, a grid refuses it or
+            prints a note (:class:`bolt.methods.idle.Idle`).
     """
 
     name: str
@@ -140,14 +140,14 @@ class Method:
 
     def __post_init__(self) -> None:
         if self.settings_class is NoneType:
-            with suppress(KeyError, NameError):  # without such a parameter, or if its type is imported for mypy only
+            with suppress(KeyError, NameError):  # no parameter of this name, or a type that is imported for mypy only
                 stated = inspect.signature(self.adapt, eval_str=True).parameters["settings"].annotation
                 object.__setattr__(self, "settings_class", stated)
         if not dataclasses.is_dataclass(self.settings_class):
             raise ValueError(
-                f"method {self.name!r} does not say which dataclass its settings are: state it as the type of the "
-                "parameter 'settings' of adapt, and import the types of all parameters at run time; or give it to "
-                "register as settings_class"
+                f"method {self.name!r} does not say which dataclass its settings are: annotate the parameter "
+                "'settings' of adapt with the dataclass, and import the types of all parameters at run time; or pass "
+                "the dataclass to register as settings_class"
             )
 
     @property
@@ -197,7 +197,7 @@ class Method:
         return settings
 
     def configure_strictly(self, changes: Mapping[str, Any], track: str, protocol: Protocol | None = None) -> Any:
-        """Return the settings that a user asks for, as :meth:`configure` does.
+        """Return the settings as :meth:`configure` does, but refuse a changed setting that has no effect.
 
         Raises the errors of :meth:`configure` and :meth:`check_effects`.
         """
@@ -206,10 +206,11 @@ class Method:
         return settings
 
     def check_effects(self, settings: Any, track: str, protocol: Protocol | None = None) -> None:
-        """Raise ``ValueError`` if a changed setting, also of a candidate, has no effect because of another setting.
+        """Raise ``ValueError`` if a changed setting has no effect because of another setting.
 
-        Without a ``protocol``, the caller can state neither a protocol nor a track, so the message names neither.
-        Settings of a finished result are not checked in this way.
+        If the method chooses among candidates, the candidates' settings are checked too. A caller who can state neither
+        a protocol nor a track leaves ``protocol`` out; the message then names neither. Only new settings are checked,
+        not those of a finished result.
         """
         for candidate in getattr(settings, "parsed", ()):
             candidate.method.check_effects(candidate.settings, "fewshot", protocol)
@@ -219,13 +220,13 @@ class Method:
                 raise ValueError(f"{self.name}.{name} has no effect {idle.remedy(name, values, shown)}")
 
     def overridden(self, settings: Any, track: str, protocol: Protocol) -> Iterator[str]:
-        """Yield a note for each switch of the protocol that overrides changed settings, also those of a candidate."""
+        """Yield a note for each switch of the protocol that overrides changed settings of the method or a candidate."""
         for candidate in getattr(settings, "parsed", ()):
             yield from candidate.method.overridden(candidate.settings, "fewshot", protocol)
         for idle, names, values in self._idle_settings(settings, track, protocol):
             for switch in idle.unless if idle.noted else ():
                 which = ", ".join(f"{self.name}.{name}" for name in names)
-                yield f"note: {switch}: {values[switch]} overrides {which}: the cells are new, their numbers are not"
+                yield f"note: {switch}: {values[switch]} overrides {which}: this makes new cells with the same numbers"
 
     def _idle_settings(
         self, settings: Any, track: str, protocol: Protocol
@@ -287,7 +288,7 @@ def _converted(setting: str, value: Any, default: Any) -> Any:
         raise ValueError(f"{setting} is {value}; it takes a finite number")
     if default is None:  # an optional number; its range is checked later, as for all settings
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise ValueError(f"{setting} is {value!r}; it takes a number or nothing")
+            raise ValueError(f"{setting} is {value!r}; it takes a number or null")
         return value
     if isinstance(default, tuple) and isinstance(value, list | tuple):
         return tuple(_converted(setting, item, default[0]) if default else item for item in value)

@@ -144,7 +144,7 @@ def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
         tower, bases, {name: each.pooled for name, each in pooled_bases.items()}, sign
     )
     if not coefficients:
-        raise ValueError("every task vector of the sources is zero; there is nothing to build a basis of")
+        raise ValueError("every task vector of the sources is zero, so no basis can be built from them")
     pooled = {name: coefficient.detach().clone() for name, coefficient in coefficients.items()}
     with_columns = {name: bases[name] for name in pooled}
     unscaled = SpectralChange(pooled, with_columns, recipe, sources.names, sources.file_digests())

@@ -44,7 +44,7 @@ class EmDirichletSettings(Checked):
     """The form of the method.
 
     Attributes:
-        assignment: ``hard`` one-hot assignments, or ``soft`` ones.
+        assignment: whether an image is assigned to one class (``hard``) or in shares to all classes (``soft``).
         rounds: number of rounds; by default 10 for ``hard`` and 20 for ``soft``.
         balance: weight of v, the term for the number of images in a class. It is the official lambda divided by the
             number n of test images.

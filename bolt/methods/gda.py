@@ -27,8 +27,7 @@ one prompt. The numbers of a line are for k = 2 and 4 (three draws of the suppor
 - P fitted with the image: 12.4 (-32), 21.1 (-16), 26.1 (-7)
 - both ways, with their numbers added up: 14.1 (-20), 21.0 (-16), 26.4 (-8)
 
-``version`` 2 of this method fitted P with the image at every k. With CLIP's own features, Pets were then 2 to 14 points
-worse than zero-shot.
+With CLIP's own features, and P fitted with the image at every k, Pets are 2 to 14 points worse than zero-shot.
 
 If a class has a single image, removing it leaves no mean. Then alpha is set so that the spread of the Gaussian's logits
 over the classes is ``one_shot_share`` times the spread of the text's logits. A spread is a standard deviation. P

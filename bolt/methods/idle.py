@@ -13,13 +13,13 @@ class Idle:
 
     Attributes:
         settings: names of the settings.
-        unless: another setting, a switch of the protocol or ``track`` -> the value, or the range of values, with which
-            ``settings`` have an effect. One entry that holds is enough. Without entries, the settings never have an
-            effect.
-        agrees: ``agrees(values)`` -> whether the idle settings say the same as the setting that makes them idle. Such
-            settings are not refused. ``values`` are those of all settings and switches.
-        noted: whether a grid prints a note about the settings instead of refusing them. It does so for settings that a
-            switch overrides, because a refusal would keep the grid from being measured under another protocol.
+        unless: key -> value, or :class:`Range` of values. A key is the name of another setting, the name of a switch of
+            the protocol, or ``track``. ``settings`` have an effect if at least one key has its value. If ``unless`` is
+            empty, they never have an effect.
+        agrees: ``agrees(values)`` -> whether the values of ``settings`` fit the other setting, although they have no
+            effect. They are then not refused. ``values``: name -> value of every setting and switch.
+        noted: whether a grid prints a note about the settings instead of refusing them. This is for settings that a
+            switch of the protocol overrides: a grid with such settings can then run under every protocol.
     """
 
     settings: Sequence[str]
@@ -37,7 +37,7 @@ class Idle:
         return [name for name in self.settings if values[name] != getattr(usual, name)]
 
     def remedy(self, name: str, values: Mapping[str, Any], shown: Sequence[str]) -> str:
-        """Return the end of a message about an idle setting: which other setting makes it idle, and what to do.
+        """Return the end of a message about the setting ``name``: why it has no effect, and what to do.
 
         ``shown``: the other settings and switches that the caller can state.
         """
@@ -62,4 +62,4 @@ IDLE_IN_TRAINING = (
         agrees=lambda values: not (values["warmup_fraction"] or values["warmup_steps"]),
     ),
 )
-"""The settings of every recipe of training that other settings make idle."""
+"""The settings of every :class:`bolt.training.loop.TrainingRecipe` that can be without effect, and when."""

@@ -20,8 +20,8 @@ tiny tower's logit scale of 31.8.
 
 The best move depends little on the logit scale. With CLIP's scale of 100 in place of 31.8, on fifteen of these datasets
 and two draws, moves of 0.15, 0.3, 0.5 and 0.9 give 62.9, 67.4, 67.2 and 64.6 %; with batches of four images they give
-60.6, 64.2, 67.6 and 68.7 %. Version 2 of this method fixed the change of a logit instead, at 15. That is a move of 0.15
-at CLIP's scale.
+60.6, 64.2, 67.6 and 68.7 %. So the move is fixed, not the change of a logit: a change of 15 is a move of 0.47 at the
+tiny tower's scale, but of 0.15 at CLIP's.
 
 ``search: fixed`` uses ``learning_rate`` without a search. So does the switch ``linear_probe: as_published``, which
 follows the BOLT authors' code:

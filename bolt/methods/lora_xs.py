@@ -56,7 +56,7 @@ class LoraXsSettings(TrainingRecipe):
 
 @dataclass(frozen=True)
 class SingularCore(MatrixChange):
-    """The change of one matrix.
+    """The change ``b r a`` of one weight matrix (m, n).
 
     Attributes:
         b: alpha / r times the leading left singular vectors, (m, r).
@@ -76,7 +76,7 @@ class SingularCore(MatrixChange):
         return cls(alpha / rank * top.u, top.s[:, None] * top.v.mT, core.requires_grad_())
 
     def change(self) -> Tensor:
-        """Return the core's contribution to the matrix, (m, n)."""
+        """Return the change of the weight matrix, (m, n)."""
         return self.b @ self.r @ self.a
 
 

@@ -147,7 +147,10 @@ def _correct(settings: LpPlusPlusSettings, counts: Sequence[int], views: _Views,
 
 
 def _adapt(task: Task, settings: LpPlusPlusSettings, details: Mapping[str, str]) -> Adapted:
-    """Alternate gradient steps of safe sizes in (w, b) and in alpha."""
+    """Train by gradient steps in (w, b) and in alpha, in turns.
+
+    The step sizes are ``settings.step`` times those of :func:`bolt.methods.common.blend.safe_steps`.
+    """
     views = _Views(task)
     blend, step, rate = _begin(settings, views.unit, views.labels_N, views.head_CD)
     _train(task, settings, blend, step, views, float(rate))

@@ -35,8 +35,8 @@ from bolt.task.task import Adapted, Task
 from bolt.util.ranges import NOT_EMPTY, AtLeast1, Checked, NotNegative, Positive
 
 FIXED = ((1, 3.0, 0.05), (2, 2.6, 0.05), (4, 1.5, 0.05), (8, 1.66, 0.07), (16, 1.7, 0.1))
-"""The authors' values for ImageNet: triples (images per class, beta, lambda). Of the triples with at most as many
-images as the smallest class has, the last one is used."""
+"""The authors' values for ImageNet: triples (images per class, beta, lambda). If the smallest class has m images, the
+last triple with at most m images is used."""
 _MOST_ROWS = 3000
 
 

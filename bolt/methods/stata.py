@@ -41,10 +41,11 @@ class StatASettings(Checked):
     """The official settings, which are the same for every dataset.
 
     Attributes:
-        anchor: weight of the text, as a number of images: the 1 in the formula of beta_c.
-        soft_counts: whether n_c is a sum of probabilities instead of a number of images.
+        anchor: the text of a class weighs as much as this many images. It is the 1 in ``n_c / (1 + n_c)``.
+        soft_counts: whether the size n_c of a class is a sum of probabilities instead of a number of images.
         neighbours: number of nearest images that an image is linked to.
-        rounds: number of rounds. Each updates z, then mu and v; the last one updates z alone.
+        rounds: number of rounds. Each updates the class probabilities, then the means and the variances; the last one
+            updates the probabilities alone.
     """
 
     anchor: NotNegative = 1.0
@@ -59,7 +60,7 @@ class Anchored:
 
     Attributes:
         z_nC: class probabilities.
-        means_CD, variances_CD: mu and v.
+        means_CD, variances_CD: the mean and the variance of each class.
         beta_C: weight of the images in each class; the text has the weight ``1 - beta_C``.
     """
 
@@ -87,7 +88,7 @@ def start(unit_nD: Tensor, head_CD: Tensor, scale: float) -> Anchored:
 
 
 def transduce(unit_nD: Tensor, head_CD: Tensor, scale: float, settings: StatASettings) -> Anchored:
-    """Return the solution after ``settings.rounds`` rounds. The last round updates z alone."""
+    """Return the solution after ``settings.rounds`` rounds. The last round updates the probabilities alone."""
     unit_nD, head_CD = unit_nD.double(), head_CD.double()
     log_prior_nC = (scale * unit_nD @ head_CD.T).log_softmax(dim=-1)
     now = start(unit_nD, head_CD, scale)

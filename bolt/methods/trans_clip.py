@@ -62,7 +62,8 @@ class TransClipSettings(Checked):
             No track gives a support to this method, so ``gamma`` and ``skip_nearest`` have an effect in a task of your
             own only.
         neighbours: number of nearest images that an image is linked to.
-        rounds: number of rounds. Each updates z, then mu and v; the last one updates z alone.
+        rounds: number of rounds. Each updates the class probabilities, then the means and the variance; the last one
+            updates the probabilities alone.
         skip_nearest: link a support image to its second to fourth nearest test images, as the official code does.
     """
 
@@ -73,7 +74,7 @@ class TransClipSettings(Checked):
     skip_nearest: bool = False
 
     def exponent(self, with_support: bool) -> float:
-        """Return lambda, for a task with or without a support."""
+        """Return lambda, the exponent of the zero-shot probabilities, for a task with or without a support."""
         return (0.5 if with_support else 1.0) if self.text_weight is None else self.text_weight
 
 
@@ -98,7 +99,7 @@ class Solution:
 
     Attributes:
         z_nC: class probabilities.
-        means_CD, variance_D: mu and v.
+        means_CD, variance_D: the means of the classes, and the variance that they share.
     """
 
     z_nC: Tensor

@@ -51,11 +51,11 @@ class VeraSettings(TrainingRecipe):
 
 @dataclass(frozen=True)
 class ScaledProjection(MatrixChange):
-    """The change of one matrix.
+    """The change ``diag(scale_b) b diag(scale_d) a`` of one weight matrix (m, n).
 
     Attributes:
         a, b: the parts (r, n) and (m, r) of the random matrices.
-        scale_d, scale_b: the trainable d (r) and b (m).
+        scale_d, scale_b: the trainable vectors, (r,) and (m,).
     """
 
     a: Tensor
@@ -64,7 +64,7 @@ class ScaledProjection(MatrixChange):
     scale_b: Tensor
 
     def change(self) -> Tensor:
-        """Return the scaled product's contribution to the matrix, (m, n)."""
+        """Return the change of the weight matrix, (m, n)."""
         return (self.scale_b[:, None] * self.b * self.scale_d) @ self.a
 
 

@@ -2,8 +2,8 @@
 
 ``logits_c = w_c . f + b_c + alpha_c (t_c . f)`` for a unit feature f and unit text embeddings t_c.
 
-Shape legend: N support images, F classifiers of a stack, B queries, C classes, D joint embedding width, E = D + 1 with
-a one for the bias.
+Shape legend: N support images, F classifiers of a stack, B queries, C classes, D joint embedding width, E = D + 1: the
+features and a 1 for the bias.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Blend(BlendClassifier):
         return self.logits_of(append_one(unit_ND), unit_ND @ self.head_CD.T)
 
     def logits_of(self, ones_NE: Tensor, text_NC: Tensor) -> Tensor:
-        """Return the logits (N, C) from the features with a one appended, and from their cosines with the text."""
+        """Return the logits (N, C) from the features with a 1 appended, and from their cosines with the text."""
         return ones_NE @ self.weight_CE.mT + self.alpha_C[..., None, :] * text_NC
 
     def gradients(self, unit_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:

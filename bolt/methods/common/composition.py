@@ -68,7 +68,7 @@ class Composition:
                 not copied.
             groups: name -> the group of each entry, int64 in 0 ... K - 1, of the tensor's shape. With groups, the
                 stacks are sorted in place.
-            group_count: K.
+            group_count: K, the number of groups.
             tied: whether all tensors share their coefficients.
             bounds: coefficients are clamped to this range before they are used; outside the range they get no gradient.
 
@@ -269,9 +269,9 @@ def stack_task_vectors(
 
 
 def trainable_composition(tower: ImageTower, composition: Composition) -> Trainable:
-    """Return the tower for training: the tensors of ``composition`` take the place of the tower's own ones.
+    """Return the tower for training, with the tensors of ``composition`` in place of its own tensors.
 
-    ``composition`` names its tensors as open_clip does.
+    ``composition`` names the tensors as open_clip does.
     """
     return Trainable(
         lambda images_B3SS: tower.embed_with(composition.tensors(), images_B3SS),

@@ -1,4 +1,4 @@
-"""The key-value cache of Tip-Adapter (Zhang et al., 2022), and the search for alpha and beta on the support alone.
+"""The key-value cache of Tip-Adapter (Zhang et al., 2022), and the search for its weight alpha and sharpness beta.
 
 The keys are the features of the support images, averaged over augmented views and then normalised. The values are the
 labels. ``logits = scale f T^T + alpha sum_i exp(-beta (1 - f . key_i)) onehot(y_i)`` for a unit feature f.
