@@ -146,18 +146,22 @@ def save_checked(
     Raises ``UserError`` with ``hint`` if the folder cannot be written. Raises ``UserError`` with a hint of its own if
     the difference is more than ``LOGIT_TOLERANCE`` times the largest logit.
     """
-    staged = folder.with_name(f".{folder.name}.checking")
-    with writing(f"the model {folder}", "-o", hint):
-        shutil.rmtree(staged, ignore_errors=True)  # left by a killed command
-        model.save(staged, form, with_basis=with_basis)
-        write_card(card, inputs.loaded.catalog, staged, form, model.tower.prompts is not None)
-    ours, theirs = model.logits(pixels), load_model(staged, inputs.backbone, inputs.sources).logits(pixels)
-    difference = float((ours - theirs).abs().max())
-    if not difference <= LOGIT_TOLERANCE * float(ours.abs().max()) or not torch.isfinite(theirs).all():
-        what = f"the model read back from {staged} gives other logits: they differ by up to {difference:g}"
-        raise UserError(what, hint="do not use the saved model: this is a bug of the project or a fault of the disk")
-    with writing(f"the model {folder}", "-o", hint):
-        staged.rename(folder)
+    place = folder.with_name(f".{folder.name}.checking")
+    shutil.rmtree(place, ignore_errors=True)  # left by a killed command, with whatever it had begun to write
+    staged = place / folder.name
+    try:
+        with writing(f"the model {folder}", "-o", hint):
+            model.save(staged, form, with_basis=with_basis)
+            write_card(card, inputs.loaded.catalog, staged, form, model.tower.prompts is not None)
+        ours, theirs = model.logits(pixels), load_model(staged, inputs.backbone, inputs.sources).logits(pixels)
+        difference = float((ours - theirs).abs().max())
+        if not difference <= LOGIT_TOLERANCE * float(ours.abs().max()) or not torch.isfinite(theirs).all():
+            what = f"the model {folder} gives other logits when it is read back: they differ by up to {difference:g}"
+            raise UserError(what, hint="it was removed: this is a bug of the project or a fault of the disk")
+        with writing(f"the model {folder}", "-o", hint):
+            staged.rename(folder)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
     return difference
 
 

@@ -113,10 +113,11 @@ def test_an_exported_model_is_the_measured_one(
     assert form == "huggingface" or (predicted == recorded.predicted).all()
 
 
+@pytest.mark.parametrize("moment", ["bolt.model.saving.os.replace", "orchestrator.models.export.write_card"])
 def test_an_export_that_is_killed_before_its_end_leaves_no_folder(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    moment: str, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder was there before its card, and the same command refused to continue."""
+    """The folder was there before its card, and the same command refused to continue; hidden files stayed for good."""
     result = finished(world, "linear_probe")
     made = restore_model(result, world.loaded)
 
@@ -124,7 +125,8 @@ def test_an_export_that_is_killed_before_its_end_leaves_no_folder(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("orchestrator.models.export.write_card", killed)
+        patched.setattr(moment, killed)
+        patched.setattr("shutil.rmtree", lambda *_, **__: None)  # a killed process removes nothing
         with pytest.raises(KeyboardInterrupt):
             save_model(made, result, world.loaded, tmp_path / "model", "adapter")
     assert not (tmp_path / "model").exists()
