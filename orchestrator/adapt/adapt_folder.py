@@ -4,6 +4,8 @@ A step that takes long keeps its result in the store. So the same command contin
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -116,14 +118,27 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
 
 
 def _save(done: Adaptation, inputs: CellInputs, adapted: Adapted, support: Support) -> None:
-    """Write the page, then the model. Raises ``UserError`` if the model's logits differ after it is read back."""
+    """Write the model and the page. Raises ``UserError`` if the model's logits differ after it is read back."""
     request = done.request
     names, reading = done.images.class_names, done.images.entry.reading
     model = Model.from_adapted(inputs.backbone, adapted, names, notes=model_notes(done), reading=reading)
-    with writing(f"the page {request.page}", "-o", KEPT):
-        request.page.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(request.page) as temporary:
-            temporary.write_text(adapt_page(done), encoding="utf-8")
     card = adapt_card(done, adapted.trainable_parameters, make_manifest(inputs.loaded, ()))
     pixels = support.pixels(0, torch.arange(min(COMPARED_IMAGES, len(support))))
-    save_checked(model, request.model, done.form, card, inputs, pixels, with_basis=True, hint=KEPT)
+    save_checked(model, request.model, done.form, card, inputs, pixels, with_basis=True, hint=KEPT, beside=_page(done))
+
+
+@contextmanager
+def _page(done: Adaptation) -> Iterator[None]:
+    """Write the page, run the ``with`` block that gives the model its name, and take the page back if that fails.
+
+    The page is written first: if the command is killed in between, the same command continues. If there were a model
+    without a page, it would refuse to.
+    """
+    page = done.request.page
+    with writing(f"the page {page}", "-o", KEPT), replacing(page) as temporary:
+        temporary.write_text(adapt_page(done), encoding="utf-8")
+    try:
+        yield
+    except OSError:
+        page.unlink()
+        raise

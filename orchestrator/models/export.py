@@ -8,7 +8,7 @@ is read back and compared with the model in memory.
 import io
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -136,12 +136,15 @@ def save_checked(
     *,
     with_basis: bool = False,
     hint: str = "",
+    beside: AbstractContextManager[None] | None = None,
 ) -> float:
     """Save a model with its model card, read it back, and compare the logits. The folder gets its name only after that.
 
     Returns the largest difference between the logits of the model in memory and those of the model read back, for
     ``pixels``, uint8 (B, 3, S, S). Checksums guarantee equal weights, but the last bit of a product can depend on the
     memory's alignment.
+
+    ``beside``: a context in which the folder gets its name, to write a file about the model at the same time.
 
     Raises ``UserError`` with ``hint`` if the folder cannot be written. Raises ``UserError`` with a hint of its own if
     the difference is more than ``LOGIT_TOLERANCE`` times the largest logit.
@@ -158,7 +161,7 @@ def save_checked(
         if not difference <= LOGIT_TOLERANCE * float(ours.abs().max()) or not torch.isfinite(theirs).all():
             what = f"the model {folder} gives other logits when it is read back: they differ by up to {difference:g}"
             raise UserError(what, hint="it was removed: this is a bug of the project or a fault of the disk")
-        with writing(f"the model {folder}", "-o", hint):
+        with writing(f"the model {folder}", "-o", hint), beside or nullcontext():
             staged.rename(folder)
     finally:
         shutil.rmtree(place, ignore_errors=True)
