@@ -23,14 +23,14 @@ LOOPBACK = "127.0.0.1"
 RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",  # send no usage statistics
     "RAY_ENABLE_AUTO_CONNECT": "0",  # with 1, a thread that calls Ray after the shutdown starts another Ray instance
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a relative store path means the same in a worker as in the driver
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # work that asked for no GPU sees none
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # so that a relative store path means the same in a worker as in the driver
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a task or cell that requests no GPU sees no GPU
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
 }
 
 _LONGEST_BASE = 20
-"""Most characters in the path of the system's temporary folder, in which Ray's folder is made; ``/tmp`` replaces a
-longer path. The paths of Ray's sockets are about 84 characters longer, and a socket's path may have 107 characters."""
+"""Largest number of characters in the path of the folder that holds Ray's folder. If the system's temporary folder has
+a longer path, ``/tmp`` is used. The paths of Ray's sockets are about 84 characters longer, and 107 is their limit."""
 
 
 @contextlib.contextmanager

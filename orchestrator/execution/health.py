@@ -32,9 +32,9 @@ def check_alive() -> None:
     with contextlib.suppress(ImportError, AttributeError):  # private names, tried with Ray 2.60
         from ray._private import worker
 
-        for process, _ in worker._global_node.dead_processes():  # of the instance that this process started
+        for process, _ in worker._global_node.dead_processes():  # only processes that this process started
             if process in ("gcs_server", "raylet"):
-                raise ClusterLost(f"its {process} has ended")
+                raise ClusterLost(f"Ray's process {process} has ended")
 
     def find_own_node() -> None:
         try:
@@ -49,6 +49,6 @@ def check_alive() -> None:
     try:
         problem = answers.get(timeout=ANSWER_SECONDS)
     except Empty:
-        problem = f"its control service has not answered for {ANSWER_SECONDS:.0f} s"
+        problem = f"Ray's control service has not answered for {ANSWER_SECONDS:.0f} s"
     if problem:
         raise ClusterLost(problem)

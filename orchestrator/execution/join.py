@@ -33,7 +33,7 @@ CONFIG_OPTION, ADDRESS_OPTION = "--autoscaling-config=", "--gcs-address="
 """Options of the autoscaler's process."""
 
 _WRONG_TOKEN = b"InvalidAuthToken"
-"""Ray's native code writes this to standard error when the token is missing or wrong. Its exception does not say so."""
+"""Ray's native code writes this to standard error if the token is missing or wrong. Ray's exception does not say so."""
 _TOKEN = secrets.token_hex(32)
 """The token of all Ray instances that this process starts. One is enough, because Ray reads the token once."""
 
@@ -85,7 +85,7 @@ def check_address(address: str) -> None:
 
 
 def join(address: str, worker_env: Mapping[str, str]) -> None:
-    """Connect this process to the cluster at ``auto`` or ``host:port``. Raises ``UserError`` when it is refused.
+    """Connect this process to the cluster at ``auto`` or ``host:port``. Raises ``UserError`` if that fails.
 
     ``worker_env`` are environment variables of this driver's workers.
     """
@@ -103,9 +103,10 @@ def join(address: str, worker_env: Mapping[str, str]) -> None:
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             messages.seek(0)
             if _WRONG_TOKEN in messages.read():
-                found = "another one is" if os.environ.get("RAY_AUTH_MODE") == "token" else "none is"
+                found = "another one" if os.environ.get("RAY_AUTH_MODE") == "token" else "none"
                 hint = "copy ~/.ray/auth_token from the cluster's head to this machine, readable by you alone"
-                raise _of_address(address, f"the Ray cluster asks for its token, and {found} here", hint) from None
+                what = f"the Ray cluster asks for its token, and this machine has {found}"
+                raise _of_address(address, what, hint) from None
             if len(versions := VERSIONS.findall(str(error))) == 2:
                 theirs, own = (f"Ray {ray_version} and Python {python}" for ray_version, python in versions)
                 hint = "use the same versions here: a worker reads what the driver wrote"
@@ -114,7 +115,7 @@ def join(address: str, worker_env: Mapping[str, str]) -> None:
 
 
 def check_workers(address: str) -> Resources:
-    """Check that a worker of the joined cluster answers, and return what the cluster's autoscaler can add.
+    """Check that a worker of the joined cluster answers; return the CPUs and GPUs that the autoscaler can add.
 
     The worker runs on the head, where the autoscaler's configuration is. It asks for no CPU, so a busy cluster can
     start it.
@@ -183,7 +184,7 @@ def limits_from_config(config: dict[str, Any]) -> Resources:
 
 
 def _cannot_join(address: str, reason: str) -> UserError:
-    hint = "is it running (`ray status`), is the port open, is ~/.ray/auth_token the cluster's?"
+    hint = "is the cluster running (`ray status`)? is the port open? is ~/.ray/auth_token the cluster's token?"
     return _of_address(address, f"no Ray cluster answers ({reason})", hint)
 
 

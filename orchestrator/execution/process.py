@@ -24,7 +24,7 @@ def delay_interrupt() -> Iterator[None]:
     such an exception, restores this process's own handler and sends this process a SIGTERM again.
     """
     on_interrupt, on_terminate = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    stopping = on_interrupt is exit_immediately  # then the next Ctrl-C must not wait
+    stopping = on_interrupt is exit_immediately  # while the run stops, the next Ctrl-C must not wait
     if stopping or threading.current_thread() is not threading.main_thread():
         yield
         return

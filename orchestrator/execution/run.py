@@ -1,4 +1,4 @@
-"""Run a plan: connect to where it runs, build missing artifacts, run open cells, and sum up.
+"""Run a plan, on Ray or in this process: build its missing artifacts, run its open cells, and return the outcomes.
 
 Everything that finishes is in the store at once. So a run can be stopped at any time without loss, and the same command
 continues it.
@@ -58,7 +58,7 @@ def check_ray() -> None:
     """Raise ``UserError`` if Ray is not installed."""
     if find_spec("ray") is None:
         what = "grids run on Ray, and it is not installed"
-        raise UserError(what, hint="pip install 'bolt-orchestrator[engine]' adds it; --local does without")
+        raise UserError(what, hint="pip install 'bolt-orchestrator[engine]' adds Ray; --local runs without Ray")
 
 
 def check_precisions(plan: Plan, gpus: float) -> None:
@@ -73,10 +73,10 @@ def check_precisions(plan: Plan, gpus: float) -> None:
 def execute(
     plan: Plan, settings: RunSettings, options: RunOptions, counter: ProgressCounter, on_finished: Callable[[str], None]
 ) -> tuple[Plan, int, int]:
-    """Build the plan's missing artifacts, then run its open cells. A failure does not stop the others.
+    """Build the plan's missing artifacts, then run its open cells.
 
-    In a race, only the cells that the next decisions need are run at first. After each decision, the cells for the
-    decision after it are run, until the race needs no more cells.
+    An artifact or a cell that fails does not stop the run. In a race, only the cells that the next decisions need are
+    run at first. After each decision, the cells that the next decision needs are added, until the race needs no more.
 
     Args:
         counter: counts the events. Its ``phase`` is set to what the run waits for.
@@ -90,7 +90,7 @@ def execute(
     """
     store = Store(settings.store_url)
     costs = plan.costs
-    gpus = len(local_gpus()) if options.local and settings.device != "cpu" else 0  # on Ray, the cluster's count
+    gpus = len(local_gpus()) if options.local and settings.device != "cpu" else 0  # on Ray, counted after connecting
     packing = Packing(plan.catalog, costs, gpus=gpus)
     built, started = 0, 0
     tried, ended = set[str](), set[str]()  # ids of cells
@@ -101,7 +101,7 @@ def execute(
 
     def on_event(event: CellEvent) -> list[Cell]:
         costs.learn_memory(event.cell, event.gpu_mib)
-        if event.kind == "failed" and not event.recorded:  # else the worker has recorded it
+        if event.kind == "failed" and not event.recorded:  # otherwise the worker has recorded the failure
             trace = f"{event.traceback}\n{_tail(event.log)}"
             _record_failure(store, event.cell.id, event.error, trace, event.attempt, retryable=event.retryable)
         counter.on_event(event)
@@ -221,7 +221,7 @@ def _record_failure(
 def _tail(log: str) -> str:
     """Return the last ``LOG_TAIL`` characters of a dead worker's output; empty if its file cannot be read here.
 
-    They are stored with the failure, because the file is removed when the local Ray instance ends.
+    This text is stored with the failure, because the file is removed when the local Ray instance ends.
     """
     try:
         return Path(log).read_text(errors="replace")[-LOG_TAIL:] if log else ""

@@ -74,8 +74,9 @@ def run_graph_locally(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
 def run_graph_on_ray(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
     """Run a graph as Ray tasks, and yield events as they happen.
 
-    As many tasks as the cluster has CPUs are submitted at a time, but at least 4. If a task raises, it has failed, and
-    the tasks that depend on it are skipped; all other tasks continue. A task whose worker dies is started again.
+    The number of tasks that are submitted at a time is the cluster's number of CPUs, but at least 4. If a task raises,
+    it has failed, and the tasks that depend on it are skipped; all other tasks continue. A task whose worker dies is
+    started again.
 
     If the iterator is left early, for example on Ctrl-C, running tasks are not cancelled: they end with the connection.
     A forced cancellation can crash Ray if the task ends at that moment.
@@ -117,8 +118,8 @@ def _run_graph(
 ) -> Iterator[TaskEvent]:
     """Start the tasks that can run, in the graph's order and at most ``limit`` at a time, until all have ended.
 
-    ``next_end`` waits for the event that ends one of the tasks that were started. A task is skipped if another one that
-    it depends on has failed or was skipped.
+    ``next_end`` waits until a started task ends, and returns its event. A task is skipped if a task that it depends on
+    has failed or was skipped.
     """
     rank = {key: number for number, key in enumerate(tasks)}
     sorter = TopologicalSorter({key: task.dependencies for key, task in tasks.items()})

@@ -31,7 +31,7 @@ SNAPSHOT_FAILURES = 2
 """A snapshot shows this many of the last failures."""
 
 OVERDUE = 0.1
-"""A piece of work that has run for some time is assumed to run on for at least this share of that time."""
+"""A piece of work that has run for t seconds is assumed to run for at least ``OVERDUE * t`` more seconds."""
 
 _CELLS = ""
 """The key under which cells are counted. Artifacts are counted under their kind, the name of their store folder."""
@@ -105,7 +105,7 @@ class ProgressCounter:
         self._lock = threading.RLock()
         self._cells, self._artifacts = _Pieces(), _Pieces()
         self._add(cells, artifacts or {})
-        self._ended: Counter[tuple[str, str]] = Counter()  # by folder and kind of end
+        self._ended: Counter[tuple[str, str]] = Counter()  # by folder, and by kind of the last event
         self._reported: dict[str, str] = {}
         self._failures: list[Failed] = []
         self._start, self._first_cell, self._first_end = clock(), float("inf"), float("inf")
@@ -214,9 +214,9 @@ class ProgressCounter:
     def _left(self, now: float) -> Prediction:
         """Return the time until the artifacts are built, plus the time for the cells after them.
 
-        The artifacts' time and the cells' time each have a share that rests on measurements. ``measured`` is the
-        smaller of the two shares. It is not the share of the whole time, which could be close to 1 although no cell was
-        measured: the assumed speed may make the cells look short beside the artifacts.
+        A share of the artifacts' time and a share of the cells' time rest on measurements. ``measured`` is the smaller
+        of the two. The share of the whole time could be close to 1 although no cell was measured: the assumed speed may
+        make the cells' time look much shorter than that of the artifacts.
         """
 
         @cache  # many cells are alike: they differ in their seed only
@@ -263,8 +263,8 @@ def slowdown(measured: float, running: Iterable[tuple[float, float]]) -> float:
     pieces under way raise the factor as soon as they have run longer than predicted.
 
     Args:
-        measured: seconds that the pieces that have ended took in total. Predictions have learned from these pieces, so
-            each is taken to have run exactly as long as predicted.
+        measured: total seconds of the pieces that have ended. Predictions have learned from these pieces, so each is
+            taken to have run exactly as long as predicted.
         running: age and predicted duration of each piece under way, in seconds.
     """
     pairs = [(age, whole) for age, whole in running if whole > 0]

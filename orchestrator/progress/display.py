@@ -25,7 +25,7 @@ TICK_SECONDS = 0.5
 """Interval at which the display's thread looks for new lines to print."""
 
 UPDATE_SECONDS = 3.0
-"""Interval at which memory, GPUs and builders are looked at and the status file is written."""
+"""Interval at which the load of memory and GPUs and the progress of builders are read, and the status file written."""
 
 REFRESHES = 2
 """Refreshes of the live view per second."""

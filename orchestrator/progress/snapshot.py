@@ -145,7 +145,7 @@ class Snapshot:
 
     @property
     def summary(self) -> str:
-        """The results of the run in one line, for its end."""
+        """The outcome of the run in one line, shown when the run has ended."""
         parts = [f"{self.built} of {self.artifacts} artifacts built"] if self.artifacts else []
         parts.append(f"{pluralize(self.finished, 'cell')} finished")
         if self.failed:

@@ -44,7 +44,7 @@ class Status(BaseModel, frozen=True, allow_inf_nan=False):
         started: when the driver's process started, in seconds since the epoch.
         at: when the file was written, in seconds since the epoch.
         file: the path of the grid's file. Earlier versions wrote none.
-        line, shot: the progress at that moment, in one line and in full.
+        line, shot: the progress at the time ``at``, in one line and in full.
     """
 
     format: Literal[1]
@@ -155,9 +155,9 @@ def _grid_file(grid: str | os.PathLike[str]) -> Path:
 
 
 def namesake(status: Status | None, grid: str | os.PathLike[str]) -> str:
-    """Return the path of the grid file whose run wrote the status, if its content differs from that of ``grid``.
+    """Return the path of the grid file whose run wrote ``status`` if it differs from the file of ``grid``, else ``""``.
 
-    Otherwise return ``""``. So copies of a grid file are one grid. Return ``""`` also if the file is gone.
+    Copies of a file do not differ. The result is ``""`` also if one of the files is gone.
     """
     with contextlib.suppress(OSError):
         if status is not None and not filecmp.cmp(status.file, _grid_file(grid), shallow=False):
@@ -166,7 +166,7 @@ def namesake(status: Status | None, grid: str | os.PathLike[str]) -> str:
 
 
 def last_run(files: Files, grid: str | os.PathLike[str]) -> Status | None:
-    """Return the status of a grid's last run; ``None`` without a run, or if a different file of its name ran later.
+    """Return the status of a grid's last run; ``None`` without a run, or if another grid of this name ran later.
 
     ``grid`` is the grid's name or the path of its file.
     """

@@ -49,8 +49,8 @@ from orchestrator.util.identity import slug
 FORMAT = 1
 MANIFEST, CELLS, TEXT_LIMITS = "manifest.json", "cells.json", "text_limits.json"
 MOST_GROWTH = 100
-"""A file that unpacks to more than this times its size is no bundle. The largest grid's bundle unpacks to 20 times its
-size."""
+"""A file that unpacks to more than this many times its size is no bundle. The bundle of the largest grid unpacks to 20
+times its size."""
 
 MOST_BYTES = 2**32
 """The most bytes of a bundle, both packed and unpacked. A single file in a bundle has at most :data:`LARGEST` bytes."""
@@ -177,7 +177,7 @@ def make_bundle(
 
 
 def write_bundle(path: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
-    """Write a bundle atomically. Equal arguments give equal bytes with one version of zlib.
+    """Write a bundle atomically. With the same version of zlib, equal arguments give equal bytes.
 
     Raises ``UserError`` if the file cannot be written.
     """
@@ -219,11 +219,11 @@ def read_bundle(path: Path) -> Bundle:
     listed = manifest.get("files", {})
     for name in listed.keys() | found.keys() if listed else ():
         if name not in found:
-            problems.setdefault(name, "the manifest lists it, but it is missing")
+            problems.setdefault(name, "the manifest lists this file, but the file is missing")
         elif name not in listed:
-            problems[name] = "the manifest does not list it"
+            problems[name] = "the manifest does not list this file"
         elif listed[name] != {"size": len(found[name]), "sha256": _digest(found[name])}:
-            problems[name] = "its checksum is not the one in the manifest"
+            problems[name] = "the file's checksum is not the one in the manifest"
     if not problems and content[-_COMMENT_SIZE:] != _COMMENT + _digest(content[:-_COMMENT_SIZE]).encode():
         problems["archive"] = "bytes between the files were changed, but not the files themselves"
     intact = {name: member for name, member in found.items() if name not in problems}
@@ -235,13 +235,13 @@ def _members(content: bytes) -> Iterator[tuple[str, bytes | Exception]]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         entries = archive.infolist()
         if (size := sum(entry.file_size for entry in entries)) > min(MOST_GROWTH * len(content), MOST_BYTES):
-            raise ValueError(f"it would unpack to {size} bytes, more than {MOST_BYTES} or {MOST_GROWTH} times its size")
+            raise ValueError(f"{size} bytes unpacked are more than {MOST_BYTES} or {MOST_GROWTH} times the packed size")
         for entry in entries:
             try:
                 if entry.compress_type not in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
                     raise ValueError("bundles use no such compression")  # other methods may unpack without limit
                 if entry.file_size > LARGEST:
-                    raise ValueError(f"it has {entry.file_size / 2**20:.0f} MiB, more than any file of a bundle")
+                    raise ValueError(f"the file has {entry.file_size / 2**20:.0f} MiB, more than any file of a bundle")
                 with archive.open(entry) as stream:
                     yield entry.filename, stream.read(entry.file_size)
             except _UNREADABLE as error:
@@ -265,7 +265,7 @@ def _read_manifest(content: bytes) -> dict[str, Any]:
 def _manifest(plan: Plan) -> dict[str, Any]:
     """Return the manifest without the list of files.
 
-    Its entry ``measured_with`` lists the combinations of commit, packages, device and threads, each once.
+    Its entry ``measured_with`` lists each combination of commit, packages, device and threads of the results once.
     """
     fields, grid = ("commit", "dirty", "versions", "device", "threads"), plan.grid
     measured_with = dict.fromkeys(

@@ -137,7 +137,7 @@ def _asked(
 def finished_results(store: Store, grid: str, cell_ids: Collection[str]) -> tuple[list[Result], str]:
     """Return the results of a grid's finished cells, in the order of ``cell_ids``, and a sentence about damaged ones.
 
-    Raises ``UserError`` if there are none.
+    Raises ``UserError`` if no cell has finished.
     """
     done, damaged = store.read_results(cell_ids)
     check_finished(done, grid, store)
@@ -153,9 +153,9 @@ def check_finished(done: Collection[Result], grid: str, store: Store) -> None:
 def result_rows(
     grid: str, settings: RunSettings, overrides: Sequence[str] = (), metric: MetricName | None = None
 ) -> tuple[list[Row], str]:
-    """Return the rows of a grid's finished cells, and a sentence about results that are not among them.
+    """Return the rows of a grid's finished cells, and a sentence about results without a row.
 
-    The sentence is about damaged results and those without a score; it is empty if there are none.
+    These are damaged results and results without a score. The sentence is empty if there are none.
 
     ``overrides``: values of ``--set``; ``metric``: by default the metric of the grid or, if it has none, of each track.
 
@@ -172,10 +172,10 @@ def result_rows(
 
 
 def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> tuple[Records, str]:
-    """Return the metrics of all stored predictions, and a sentence about results that are not among them.
+    """Return the metrics of all stored predictions, and a sentence about results without metrics.
 
-    The metrics have a record for each finished cell and test split. The sentence is about damaged results and those
-    without predictions; it is empty if there are none.
+    The metrics have a record for each finished cell and test split. Results without metrics are damaged, or have no
+    stored predictions. The sentence is empty if there are none.
 
     Raises ``UserError`` if no cell has finished, or if no finished cell has predictions.
     """

@@ -56,8 +56,8 @@ class GridListing(BaseModel, frozen=True):
 def list_grid(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> GridListing:
     """Return the cells of a grid: the listing of the last run or, if that is not valid any more, a new one.
 
-    ``grid``: its name or the path of its file; ``overrides``: values of ``--set``. Raises ``UserError`` if the grid or
-    the catalog is not valid.
+    ``grid``: the grid's name or the path of its file; ``overrides``: values of ``--set``. Raises ``UserError`` if the
+    grid or the catalog is not valid.
     """
     with contextlib.suppress(OSError, ValueError, KeyError, UserError):  # the expansion below reports what is wrong
         found = GridListing.model_validate_json(Store(settings.store_url).files.read(_name(grid)))

@@ -50,8 +50,8 @@ def merge_stores(
 
     A result that both stores have is not copied. It is a conflict if the scores or the predictions differ; times and
     versions may differ. A damaged result of ``store`` is set aside, as by every command, and replaced. A failure is
-    copied if ``store`` has neither a result nor a failure of the cell. So is the status of a grid that never ran in
-    ``store``: it says with which ``--set`` the grid was run, and whether the run was a race.
+    copied if ``store`` has neither a result nor a failure of the cell. The status of a grid is copied if the grid never
+    ran in ``store``: the status has the ``--set`` of the grid's last run, and tells whether the run was a race.
 
     Returns what was done with each cell that has a result in ``other``, and the ids of the copied failures.
 
@@ -147,7 +147,7 @@ def _difference(mine: Result, theirs: Result) -> str:
     for here, there in zip(mine.evaluations, theirs.evaluations, strict=True):
         if here != there:
             if here.accuracy == there.accuracy:
-                return f"other images of {here.dataset} are correct here and there"
+                return f"the accuracy on {here.dataset} is the same, but different images are classified correctly"
             return f"the accuracy on {here.dataset} is {here.accuracy:.4g} here and {there.accuracy:.4g} there"
     if mine.predictions and theirs.predictions and mine.predictions.sha256 != theirs.predictions.sha256:
         return "the predictions differ"

@@ -54,8 +54,8 @@ def rerun_bundle(path: Path, settings: RunSettings, limit: int, seed: int = 0) -
         limit: number of cells to draw; all cells if the bundle has fewer.
         seed: seed of the draw.
 
-    Raises ``UserError`` if the bundle is not intact, or if a dataset, backbone or checkpoint is missing here or
-    differs from the bundle's.
+    Raises ``UserError`` if the bundle is not intact, if a dataset, backbone or checkpoint is missing here or differs
+    from the bundle's, or if an artifact cannot be built.
     """
     bundle = read_bundle(path)
     for file, what in bundle.problems.items():

@@ -18,7 +18,7 @@ TOLERANCE = 1e-9
 
 VERDICT = "verdict.json"
 _OF_RULE = (VERDICT, "tables/verdict_")
-"""The files of a bundle that depend on the rule of the verdict, by the beginnings of their names."""
+"""Prefixes of the names of the files in a bundle that depend on the rule of the verdict."""
 
 
 def verify_bundle(path: Path) -> tuple[Bundle, list[str]]:

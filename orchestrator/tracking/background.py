@@ -85,7 +85,7 @@ class BackgroundTracker:
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         problem = self.close(CLOSE_SECONDS if kind is None else 10.0)
         if problem and kind is None:
-            self._say(f"{problem}; the sync below or the `sync` command writes them")
+            self._say(f"{problem}; the sync at the end of the run, or the `sync` command, writes them")
 
     def _work(self) -> None:
         while (cell_id := self._queue.get()) is not None:

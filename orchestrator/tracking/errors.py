@@ -42,9 +42,10 @@ _REFUSALS = {
     ),
     ("No module named 'mlflow'",): "MLflow is not installed; `pip install 'bolt-orchestrator[engine]'` adds it",
     ("Invalid Host header",): (
-        "the tracking server does not accept the host name in MLFLOW_TRACKING_URI (`mlflow server --allowed-hosts`)"
+        "the tracking server does not accept the host name in MLFLOW_TRACKING_URI; `mlflow server --allowed-hosts` "
+        "names those that it accepts"
     ),
-    ("error code 403", "PERMISSION_DENIED"): "MLFLOW_TRACKING_USERNAME may not write to this grid's experiment",
+    ("error code 403", "PERMISSION_DENIED"): "the user of MLFLOW_TRACKING_USERNAME may not write to this experiment",
     ("password authentication failed", "no password supplied"): (
         "the tracking database does not accept the password; PGPASSFILE names the file with the password"
     ),

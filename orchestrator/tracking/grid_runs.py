@@ -30,7 +30,7 @@ from orchestrator.util.units import pluralize
 class GridRuns:
     """The runs of a grid in MLflow, in the store's database or on ``MLFLOW_TRACKING_URI``.
 
-    Making this object opens nothing. It raises ``UserError`` for a tracking address of an unknown scheme, and for a
+    Making this object opens no connection. Raises ``UserError`` for a tracking address of an unknown scheme, and for a
     remote store without a tracking server.
     """
 
@@ -86,8 +86,8 @@ class GridRuns:
         MLflow are not raised, because the results are stored in any case. Only a ``UserError`` is raised.
 
         Args:
-            results: the results of the whole grid, also of the cells that ``--only`` or ``--limit`` leave out: the sync
-                removes the runs of all other cells.
+            results: the results of the whole grid, including the cells that ``--only`` or ``--limit`` leave out. The
+                sync removes the runs of cells that have no result here.
             report: the folder of files to attach to the run of the whole grid.
             console: shows the progress.
             verify: whether to compare every run even if the run of the whole grid says that nothing has changed.

@@ -20,7 +20,7 @@ from orchestrator.tracking.runs import KEY
 from orchestrator.util.identity import file_digest
 
 SERVED_PACKAGES = ("mlflow", "numpy", "pandas", "pillow", "safetensors", "torch", "torchvision")
-"""The packages that a serving environment needs beside ``bolt``."""
+"""The packages that a serving environment needs in addition to ``bolt``."""
 
 
 def register_model(location: TrackingLocation, cell_id: str, folder: Path, name: str, example: bytes) -> int:

@@ -32,7 +32,7 @@ def retry_sync(
 
     Args:
         total: seconds after which no further attempt is made. If an attempt gets further than all earlier ones, the
-            seconds are counted anew from its end, and the next pause is again the first one.
+            seconds are counted from its end, and the next pause is the shortest again.
         pauses: seconds of the first and of the longest pause; each pause is twice as long as the last.
         silence: seconds without progress after which a running attempt counts as failed.
 
@@ -84,7 +84,7 @@ class _Attempt:
     def reached(self) -> tuple[bool, int]:
         """How far the attempt got: whether all runs in MLflow are listed, and a number of runs.
 
-        Until all are listed, the number is that of the listed runs. After that, it is the number of runs that were
+        During the listing, this is the number of runs listed so far. Afterwards, it is the number of runs that were
         written or found to be equal.
         """
         return self._total > 0, self._done

@@ -41,7 +41,7 @@ CONTENT = "content"
 
 @dataclass(frozen=True)
 class Labels:
-    """Names and numbers that a run has beside the result of its cell.
+    """Names and numbers that a run has in addition to the result of its cell.
 
     Attributes:
         method: the method's label in this grid; two settings of one method have different labels.

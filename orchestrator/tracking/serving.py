@@ -1,7 +1,7 @@
 """The code of a registered model: images in, labels and scores out. MLflow stores a copy of this file and runs it.
 
 In MLflow's terms this is "models from code": MLflow executes the file when it loads the model, so nothing is pickled.
-Of this project, the file needs only the package ``bolt``, which is stored beside it.
+The file needs only one package of this project, ``bolt``, which is stored with the model.
 
 Input: a table with a column ``image`` of image files (JPEG, PNG, ...) in base64. File names are refused, because the
 server would read any file that a client names. Output: ``label`` and ``score`` per row and, with the parameter

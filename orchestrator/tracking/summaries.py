@@ -173,9 +173,9 @@ def _epoch_metrics(group: Sequence[Result]) -> list[Metric]:
 
 
 def _by_target(results: Sequence[Result]) -> dict[tuple[object, object], list[tuple[float, float]]]:
-    """Return (backbone, dataset) -> the accuracies of each seed, at the largest k.
+    """Return (backbone, dataset) -> accuracy and zero-shot accuracy of each seed, at the largest k.
 
-    A mean takes the seeds of each dataset first. Otherwise a dataset that lacks a seed would count less than others.
+    The caller averages over the seeds of each dataset first. Otherwise a dataset that lacks a seed would count less.
     """
     most = max(result.cell.shots for result in results)
     found: dict[tuple[object, object], list[tuple[float, float]]] = defaultdict(list)

@@ -18,7 +18,10 @@ def nearest_existing(path: Path) -> Path:
 
 
 def replacing(path: Path) -> AbstractContextManager[Path]:
-    """Replace a file with :func:`placing`; if ``path`` is a symbolic link, replace the file to which it leads."""
+    """Yield the path of a temporary file, which replaces ``path`` at the end of the block; see :func:`placing`.
+
+    If ``path`` is a symbolic link, the link stays, and the file that it leads to is replaced.
+    """
     return placing(path.resolve())
 
 

@@ -28,13 +28,13 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 class Console(rich.console.Console):
-    """Rich's console, with :func:`printable` applied to every text. A name such as ``gda[k=1]`` is no markup."""
+    """Rich's console, with :func:`printable` applied to every text. Brackets, as in ``gda[k=1]``, are not markup."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)
 
     def status(self, status: RenderableType, **options: Any) -> Status:
-        """Return a status line without markup. Rich's own status lines read markup, whatever their console is told."""
+        """Return a status line that prints its text as it is. Rich's own status lines always interpret markup."""
         from rich.status import Status
         from rich.text import Text
 

@@ -41,7 +41,7 @@ LONGEST = 200
 
 
 def shorten(text: str, limit: int = LONGEST) -> str:
-    """Return the first ``limit`` characters of a text, for a message."""
+    """Return a text, cut to ``limit`` characters for a message."""
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 

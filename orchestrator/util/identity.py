@@ -2,7 +2,7 @@
 
 The fingerprinted objects hold everything that can change a number. They never hold paths, devices or numbers of
 workers. The encoder raises an error for an unknown type. If it used ``str(value)`` instead, equal values could get
-different fingerprints without a warning (the lesson of marin's ``fingerprint.py``).
+different fingerprints without a warning (a lesson from ``fingerprint.py`` of the project marin).
 """
 
 import dataclasses

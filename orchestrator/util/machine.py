@@ -78,7 +78,7 @@ def process_tree_memory() -> Memory:
             used += found.rss - getattr(found, "shared", 0)
             count += 1
     total = psutil.virtual_memory().total
-    with suppress(OSError, ValueError):  # "max", or no such file
+    with suppress(OSError, ValueError):  # the file says "max" (no limit) or does not exist
         total = min(total, int(_CGROUP_LIMIT.read_text()))
     return Memory(used, total, count)
 

@@ -179,7 +179,7 @@ def driver_without_the_token_is_refused(site: Site) -> None:
     address = f"{site.hosts.hosts['head'].address}:6379"
     command = f"python -m orchestrator grid smoke --address {address} --store /tmp/elsewhere"
     wrong = "echo 0123456789abcdef0123456789abcdef > ~/.ray/auth_token"
-    for secret, here in (("rm ~/.ray/auth_token", "none is here"), (wrong, "another one is here")):
+    for secret, here in (("rm ~/.ray/auth_token", "this machine has none"), (wrong, "this machine has another one")):
         site.at_desk(f"cp ~/.ray/auth_token ~/kept; {secret}")
         output = site.at_desk(f"env -u RAY_AUTH_MODE {command}; echo exit $?; mv ~/kept ~/.ray/auth_token")
         error = output[output.index("error: ") :] if "error: " in output else output

@@ -5,7 +5,7 @@ store, and a run is resumed by planning the cells that have none. Start reading 
 
 This file imports nothing. If it imported the driver, every worker would import the driver too, which takes seconds.
 
-What makes thousands of cells cheap, each measured:
+What makes thousands of cells cheap, by measurement:
 
 - A worker process is reused for the next cell (``reuse_actors``): starting one takes seconds, reusing one milliseconds.
 - A trial's configuration holds only the number of its cell, and a searcher makes one configuration at a time. With a

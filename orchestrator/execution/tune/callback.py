@@ -22,7 +22,7 @@ from orchestrator.util.errors import one_line
 from orchestrator.util.units import human_duration
 
 NODE_LOSSES = 10
-"""A cell fails when it has lost this many nodes. An attempt that ended with the loss of its node does not count."""
+"""A cell fails when this many of its attempts have lost their node. These do not count towards ``max_attempts``."""
 
 
 class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
@@ -67,7 +67,7 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
         return False
 
     def stop_all(self) -> bool:
-        """Whether Tune's run ends now."""
+        """Return whether Tune's run ends now."""
         return self.stop_requested
 
     def __getstate__(self) -> dict[str, Any]:
@@ -138,8 +138,8 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
     def _retry_with_more(self, trial: Trial, problem: str) -> bool:
         """Start a cell again that ran out of memory: with a whole GPU, or with all CPUs of the largest node.
 
-        A cell is started again for lack of memory only once, and not if it had the whole GPU or all of these CPUs
-        already. In both cases, returns ``False`` and starts nothing.
+        Returns ``False``, and starts nothing, if the cell had the whole GPU or all of these CPUs already, or if it was
+        started again for lack of memory before.
         """
         number, request = trial.config["cell"], _request(trial)
         if problem == "gpu_memory":
@@ -161,7 +161,7 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
             whole = f"with {last.gpus:g} GPUs" if last.gpus != 1 else "with a whole GPU"
             tried = f"with {first.gpus:g} of a GPU, and again with a whole one" if first != last else whole
             return f"{error} ({tried}; it needs a GPU with more memory, a smaller batch or a smaller backbone)"
-        tried = "beside others, and again alone on a node" if first != last else "alone on a node"
+        tried = "next to other cells, and again alone on a node" if first != last else "alone on a node"
         return f"out of main memory {tried}: {error} (it needs a machine with more memory, or a smaller batch)"
 
     def _requeue(self, trial: Trial, request: Resources, *, first: bool) -> None:

@@ -17,8 +17,8 @@ ANSWER_SECONDS = 20.0
 def cluster_capacity(limits: Resources, packing: Packing, device: str | None) -> Callable[[], Resources]:
     """Return a function that returns how many CPUs and GPUs the cluster has, or can have once it has grown.
 
-    When GPUs join, the function tells ``packing`` their number and the memory of the smallest one, unless the
-    ``device`` of the run is the CPU.
+    Unless the ``device`` of the run is the CPU, the function also updates ``packing``: the number of GPUs and, when
+    GPUs join, the memory of the smallest GPU.
 
     Args:
         limits: CPUs and GPUs of the nodes that the autoscaler can start besides the head; 0 without an autoscaler.

@@ -35,7 +35,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
       waiting work. So cells with different requests run side by side from the first cell to about the last. No cell
       waits until all cells with another request have ended.
     - Near the end, the longest waiting cell comes first if it takes longer than the others would take together on the
-      slots in use. So no worker ends with a long cell while the others wait.
+      slots in use. So the run does not end with a long cell on one worker while all other workers are idle.
     - A cell's request is computed when the cell is given out, so that it follows from all measurements so far.
     - Capacity is counted over the whole cluster, so the free capacity may be spread over several GPUs. A cell that is
       given out may then wait a moment until smaller cells leave one GPU.
@@ -163,7 +163,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         waiting = (number for number in self._window if self._request_of(number) == request)
         if (number := next(waiting, None)) is None:
             return _remove_first(self._retry_last, request.__eq__)
-        if len(self._window) < WINDOW:  # no others come after these
+        if len(self._window) < WINDOW:  # no more cells wait outside of the window
             longest = max((number, *waiting), key=self._work_of)
             if self._work_of(longest) * (len(self._running) + 1) >= sum(map(self._work_of, self._window)):
                 number = longest

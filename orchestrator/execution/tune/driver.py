@@ -22,12 +22,12 @@ from orchestrator.execution.tune.worker import CHUNK, Worker
 from orchestrator.util.scratch import ScratchFolder
 
 STOP_SECONDS = 60.0
-"""How long Tune may take to stop before this process leaves without it."""
+"""How many seconds this process waits, at most, for Tune to stop."""
 
 TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no csv, json and tensorboard files per trial: 10 ms each
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # this module handles Ctrl-C
-    "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # Tune's snapshots are never restored
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # Tune writes few snapshots, because they are never restored
     "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # no limit by Tune: the queue gives out no more cells than fit
     "RAY_AIR_NEW_OUTPUT": "0",
 }
@@ -124,7 +124,7 @@ def _pass_events_on(
 ) -> None:
     """Pass the callback's events to ``on_event`` until Tune has ended.
 
-    While it waits for an event, it ends cells beyond the time limit, and checks the cluster's health.
+    While it waits for an event, it stops cells that exceed ``cell_limit``, and checks the cluster's health.
     """
     while True:
         if cell_limit:
