@@ -123,9 +123,10 @@ def _settings(method: MethodRef, track: str) -> Any:
 
 
 def frontier(scores: Mapping[str, float], costs: Mapping[str, float]) -> list[str]:
-    """Return the methods on the Pareto frontier, by increasing cost: no other is better at the same or a lower cost.
+    """Return the methods on the Pareto frontier, by increasing cost.
 
-    Costs within ``FELT`` count as equal. Methods of unknown cost are left out. A higher score is better.
+    A method is on the frontier if no other method is better at the same or a lower cost. Costs within ``FELT`` count as
+    equal. Methods of unknown cost are left out. A higher score is better.
     """
     known = sorted((cost, method) for method, cost in costs.items() if method in scores and cost < math.inf)
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 _SHORT_SETTINGS = {"top_k": "rank"}
-"""Setting -> the papers' word for it, which display names use."""
+"""Name of a setting -> its name in papers and in display names."""
 
 
 def display_names(method_names: Mapping[str, str]) -> dict[str, str]:

@@ -95,7 +95,7 @@ def with_skew_intervals(
     error, quantile = tests.deviation / np.sqrt(n), stdtrit(n - 1, (1 + confidence) / 2)
 
     def t_of(transformed: Floats) -> Floats:
-        """Invert Hall's transformation: return the t that it maps to ``transformed``."""
+        """Return the t that Hall's transformation maps to ``transformed``."""
         cube_root = np.cbrt(1 + skew * (transformed - skew / 6))
         return np.where(plain, transformed, 3 * np.divide(cube_root - 1, skew, where=~plain, out=np.zeros(len(n))))
 

@@ -10,7 +10,7 @@ from orchestrator.analysis.costs import FELT, Cost, cheapest, kinds
 from orchestrator.util.units import pluralize
 
 LISTED = 3
-"""The most methods that the sentence of a recommendation names besides the recommended method."""
+"""The sentence of a recommendation names at most this many methods besides the recommended one."""
 
 
 @dataclass(frozen=True)

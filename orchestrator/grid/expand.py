@@ -61,7 +61,7 @@ def expand_block(
         evaluate_on = tuple(resolver.dataset(entry.name) for entry in scored)
         whole = resolver.pool(choice, target, scored, sources_at) if any(m.uses_sources for m in methods) else ()
         for resolved in methods:
-            if resolved.uses_sources and not whole:  # under ``required: false``, no sources are left for the target
+            if resolved.uses_sources and not whole:  # under ``required: false``, a target may be left without sources
                 continue
             method, pool = resolved.method, whole if resolved.uses_sources else ()
             computing = resolved.precision or block.precision

@@ -33,8 +33,8 @@ from orchestrator.store.results import Result
 from orchestrator.tracks import TRACKS
 
 WINDOW = 20
-"""The mean duration of a group counts about this many of its last measurements. Older ones fade, because machines
-change."""
+"""The mean duration of a group is over about this many of its last measurements. Older measurements fade, because
+machines change."""
 
 T = TypeVar("T")
 

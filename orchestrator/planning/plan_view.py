@@ -81,7 +81,7 @@ def _artifact_table(plan: Plan) -> Table:
 def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
     """Return a table that shows, by method and backbone, how many open cells fit on one GPU at a time.
 
-    Each number comes with a note whether the memory of such a cell was measured or is assumed.
+    A note beside each number says whether the memory of such a cell was measured or is assumed.
     """
     size, note = _gpu(gpu_bytes)
     packing, label_of = Packing(plan.catalog, plan.costs, size), plan.grid.label

@@ -18,8 +18,8 @@ def group_table(
     """Return a table about one group, or about one k of it. ``fields`` are further fields of :class:`Table`.
 
     The table's name is ``kind`` with the group and k. Rows have a dagger if test labels may have chosen the numbers.
-    With ``best``, the best and second best number of every column are highlighted. Given the grid's results as
-    ``warned``, the note ends with warnings about the group.
+    With ``best``, the best and second best number of every column are highlighted. If ``warned`` has the grid's
+    results, the note ends with warnings about the group.
     """
     note = note if warned is None else _with_warnings(note, group, warned)
     name = f"{kind}_{group.key.slug}" + (f"_k{k}" if k is not None else "")

@@ -79,7 +79,7 @@ def sources_table(grid: GridResults) -> Table | None:
 
 
 _LISTED = 8
-"""The most cells that a row of the table of missing cells names."""
+"""A row of the table of missing cells names at most this many cells."""
 
 
 def short_classes_table(grid: GridResults) -> Table | None:
