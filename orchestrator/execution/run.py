@@ -99,7 +99,7 @@ def execute(
         if not options.local:
             counter.phase = phase
 
-    def on_event(event: CellEvent) -> list[Cell]:
+    def record(event: CellEvent) -> None:
         costs.learn_memory(event.cell, event.gpu_mib)
         if event.kind == "failed" and not event.recorded:  # otherwise the worker has recorded the failure
             trace = f"{event.traceback}\n{_tail(event.log)}"
@@ -107,7 +107,8 @@ def execute(
         counter.on_event(event)
         if event.kind == "finished":
             on_finished(event.cell.id)
-        return next_of_race(event) if plan.raced else []
+        if event.kind != "started" and not event.retryable:
+            ended.add(event.cell.id)
 
     def after_cells() -> Plan:
         """Return the plan of the remaining work.
@@ -116,16 +117,14 @@ def execute(
         """
         return retry_store(store.files.is_local, lambda: next_block(plan, store, tried))
 
-    def next_of_race(event: CellEvent) -> list[Cell]:
+    def on_event(event: CellEvent) -> list[Cell]:
         """Return the cells to run next if this event lets a race take a decision; otherwise an empty list.
 
         A race can take a decision when all cells that the decision needs have ended.
         """
         nonlocal plan, started
-        if event.kind == "started" or event.retryable:
-            return []
-        ended.add(event.cell.id)
-        if not plan.can_decide(ended):
+        record(event)
+        if event.kind == "started" or event.retryable or not plan.can_decide(ended):
             return []
         plan = after_cells()
         ready = plan.ready()
@@ -147,9 +146,7 @@ def execute(
             for cell, cause in blocked.items():
                 reason = f"needs {cause.key}, which could not be built: {cause.error}"
                 _record_failure(store, cell.id, reason, retryable=cause.retryable)
-                counter.on_event(CellEvent(cell, "failed", error=reason))
-                if not cause.retryable:
-                    ended.add(cell.id)
+                record(CellEvent(cell, "failed", error=reason, retryable=cause.retryable))
             built, started = built + len(plan.missing) - len(failed), started + len(plan.todo) - len(blocked)
             tried.update(cell.id for cell in plan.todo)
             cells = [cell for cell in plan.todo if cell not in blocked]
