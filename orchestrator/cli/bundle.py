@@ -69,7 +69,7 @@ def verify(file: BundlePath) -> None:
     if bundle.problems:
         raise typer.Exit(1)
     same = "tables and verdict" if VERDICT in computed else "tables"
-    print_line(f"every checksum is right, and the {same} computed again equal those of the bundle")
+    print_line(f"every checksum is right, and the {same} of the bundle equal those that were computed again")
 
 
 @app.command()

@@ -87,9 +87,9 @@ def cells(
 
 
 def cell_record(cell: Cell, label: str, result: Result | None, failure: Failure | None) -> dict[str, Any]:
-    """Return the fields that ``cells --json`` prints of a cell with its result, its recorded failure or neither.
+    """Return the fields of a cell that ``cells --json`` prints. The accuracies are those of :attr:`Result.accuracies`.
 
-    Fields of the result are ``None`` without a result. The accuracies are those of :attr:`Result.accuracies`.
+    The fields of a result are ``None`` without a result, and the fields of a failure without a failure.
     """
     return {
         "id": cell.id,

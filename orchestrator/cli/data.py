@@ -26,7 +26,7 @@ DEFAULT_CATALOG = Path("catalog.yaml")
 
 @dataclass(frozen=True)
 class Asked:
-    """The options that name datasets, and those that say from what the datasets are read."""
+    """The options that choose datasets, and the options with the files and folders that the datasets are read from."""
 
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="datasets, or whole domains")] = None
     grid: Annotated[str | None, typer.Option("--grid", help="all datasets that this grid reads")] = None
@@ -37,7 +37,7 @@ class Asked:
     def entries(self, catalog: Catalog) -> list[DatasetEntry]:
         """Return the entries of the datasets that the user asks for, each once.
 
-        A domain stands for all of its datasets. A grid stands for all that it reads.
+        The name of a domain chooses all of its datasets. A grid chooses all datasets that it reads.
 
         Raises ``UserError`` for an unknown name, and if there is neither a name nor a grid.
         """
@@ -233,7 +233,7 @@ def add(
     for line in added_lines(added, files[-1], grid, project.missing_options(files, added.data_root)):
         print_line(line)
     if kept:
-        print_line(f"{grid} exists with other text and was not changed; to have it written anew, remove it first")
+        print_line(f"{grid} exists with other text and was not changed; remove the file to have it written again")
 
 
 def _of_grid(grid: str, catalog: Catalog, root: Path | None, set_: Sequence[str] | None) -> list[DatasetEntry]:

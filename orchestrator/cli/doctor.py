@@ -81,7 +81,7 @@ def needs_of(workspace: Workspace) -> Needs:
     for name, entry in sorted(grid.backbones.items()):
         state = missing_weights(entry) or "there"
         if state == "there" and not has_weights(entry):
-            state = f"its weights are not here: `grid` fetches them, about {human_bytes(download_bytes(entry))}"
+            state = f"not on this machine: `grid` fetches the weights, about {human_bytes(download_bytes(entry))}"
         states[f"backbone {name}"] = state
     for name, dataset in sorted(grid.datasets.items()):
         states[f"dataset {name}"] = missing_data(dataset, root) or "there"
@@ -132,7 +132,7 @@ def _store_line(url: str) -> str:
         above = nearest_existing(Path(store.files.root))
         if not os.access(above, os.W_OK):
             return f"{url} cannot be made in {above}"
-        return f"{url}, made by the first run, {human_bytes(free_bytes(store) or 0)} free"
+        return f"{url}, will be made by the first run, {human_bytes(free_bytes(store) or 0)} free"
     try:
         store.files.write("doctor.txt", b"written by `doctor`\n")
         store.files.remove("doctor.txt")

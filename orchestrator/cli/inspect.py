@@ -58,7 +58,7 @@ def inspect(
     page = render_cell_page(found, image_of, reports, pages).encode()
     name, where = f"{CELL_PAGES}/{result.cell.id}.html", ""
     path = output or local_folder(files, name)
-    with writing("the page", str(path), "-o FILE writes it into that file"):
+    with writing("the page", str(path), "-o FILE writes the page into another file"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             temporary.write_bytes(page)

@@ -18,10 +18,9 @@ def merge(
 ) -> None:
     """Copy the results of another store.
 
-    Results are copied with their adapters and predictions, failures with their logs, and the statuses of grids that
-    never ran in --store. Nothing in --store is overwritten.
-    A cell with different scores in the two stores is printed as a conflict, and the exit code is 1. The command can be
-    killed and repeated.
+    Results are copied with their adapters and predictions, and failures with their logs. The status of a grid is copied
+    if the grid never ran in --store. Nothing in --store is overwritten. A cell with different scores in the two stores
+    is printed as a conflict, and the exit code is 1. The command can be killed and repeated.
     """
     from orchestrator.sharing.merge import BATCH, merge_stores
     from orchestrator.store import Store

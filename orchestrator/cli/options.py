@@ -146,7 +146,7 @@ def image_options(
     ] = None,
     bands: Annotated[
         str | None,
-        typer.Option("--bands", metavar="R,G,B", help="read these bands of the image files, as 4,3,2; or one"),
+        typer.Option("--bands", metavar="R,G,B", help="bands of the image files to read, as 4,3,2, or a single one"),
     ] = None,
     range_: Annotated[
         str | None, typer.Option("--range", metavar="LOW,HIGH", help="pixel values that become black and white")
@@ -187,10 +187,11 @@ def image_reading(bands: str | None, range_: str | None) -> Reading:
 
 
 def with_options(command: Callable[..., Value]) -> Callable[..., Value]:
-    """Return a command that has several options in place of each parameter that stands for a group of options.
+    """Return a command in which the options of a group replace the parameter for the group.
 
-    The annotation of such a parameter names a function or a class, such as :func:`store_settings`. Typer makes an
-    option of each of its parameters. When the command is called, it makes the value of the group from these options.
+    A parameter is for a group if its annotation holds a function or a class, such as :func:`store_settings`. Typer
+    makes an option of each parameter of this function or class. When the command is called, the function or class is
+    called with the values of these options, and returns the value of the group's parameter.
     """
     own = signature(command, eval_str=True).parameters
     makers: dict[str, Any] = {name: getattr(each.annotation, "__metadata__", [None])[0] for name, each in own.items()}

@@ -90,10 +90,10 @@ def remember(catalog: Sequence[Path], data_root: Path) -> Project:
 
 
 def write_grid_file(added: Added, catalog_file: Path) -> tuple[Path, bool]:
-    """Write the grid file of an added dataset beside the catalog file. Return its path, and whether it was kept.
+    """Write the grid file of an added dataset into the folder of the catalog file. Return the path of the grid file.
 
-    An existing file is kept unless ``data add`` wrote it and nobody has edited it. Raises ``UserError`` if the file
-    cannot be written.
+    Also return whether an existing file was kept. It is kept unless ``data add`` wrote it and nobody has edited it.
+    Raises ``UserError`` if the file cannot be written.
     """
     name = added.entry.name
     path = catalog_file.with_name(f"{name}.yaml")

@@ -47,7 +47,7 @@ def report(
         raise UserError(f"this option needs --published {FIELD}", where="--reprinted", hint="leave it out")
     if published and (metric or set_):
         where = "--metric" if metric else "--set"
-        raise UserError("published numbers are accuracies, and of no grid", where=where, hint="leave it out")
+        raise UserError("published numbers are accuracies and belong to no grid", where=where, hint="leave it out")
     if published or grid is None:
         from orchestrator.report.published_report import write_field, write_published
 

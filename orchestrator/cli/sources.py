@@ -34,7 +34,7 @@ def adopt(
     backbone: Annotated[str, typer.Option("--backbone", metavar="B", help="backbone of the fine-tuning")],
     catalog: options.OwnCatalog,
     dataset: Annotated[str | None, typer.Option("--dataset", metavar="D", help="dataset of the fine-tuning")] = None,
-    copy: Annotated[bool, typer.Option("--copy", help="copy the files beside the catalog file")] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="copy the files to a folder next to the catalog file")] = False,
     note: Annotated[str, typer.Option("--note", help="origin of the checkpoints")] = "",
 ) -> None:
     """Use fine-tuned checkpoints as sources.

@@ -50,8 +50,7 @@ class Workspace:
     def results_plan(self, metric: MetricName | None = None) -> Plan:
         """Return the plan by which a command reads the grid's results, without the artifacts that a run would build.
 
-        If the last run was a race, the plan has races too. A race stops measuring methods that cannot be the best any
-        more.
+        A race stops measuring methods that cannot be the best any more. If the last run was a race, the plan has races.
         ``metric``: the metric by which methods are compared; ``None`` for the metric of the grid or of its tracks.
         """
         from orchestrator.planning.plan import results_plan
