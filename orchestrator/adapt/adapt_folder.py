@@ -38,12 +38,12 @@ from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
 from orchestrator.util.units import first_lines, pluralize
 
-TINY_WARNING = "tiny-clip was trained on drawings only: this shows that the command works, not what CLIP can do"
+TINY_WARNING = "tiny-clip was trained on drawings only: this run shows that the command works, not what CLIP can do"
 
 _WITHOUT_WEIGHTS = (
     "; then --backbone NAME --catalog FILE\n"
-    "  or try the command with --backbone tiny-clip, which needs no network; it knows drawings only, so its accuracy "
-    "says nothing about CLIP"
+    "  or try the command with --backbone tiny-clip, which needs no network. tiny-clip knows drawings only, so its "
+    "accuracy says nothing about CLIP"
 )
 
 
@@ -129,10 +129,10 @@ def _save(done: Adaptation, inputs: CellInputs, adapted: Adapted, support: Suppo
 
 @contextmanager
 def _page(done: Adaptation) -> Iterator[None]:
-    """Write the page, run the ``with`` block that gives the model its name, and take the page back if that fails.
+    """Write the page before the ``with`` block, which gives the model its name.
 
-    The page is written first: if the command is killed in between, the same command continues. If there were a model
-    without a page, it would refuse to.
+    Remove the page if the block raises ``OSError``. The page comes first, because the command refuses to run if the
+    model exists: so if it is killed in between, the same command continues and writes both.
     """
     page = done.request.page
     with writing(f"the page {page}", "-o", KEPT), replacing(page) as temporary:

@@ -85,7 +85,7 @@ class Adaptation:
 
     @property
     def level(self) -> tuple[Trial, ...]:
-        """The other candidates that are, by their accuracy, not clearly worse than the chosen candidate."""
+        """The other candidates whose accuracy is not clearly lower than that of the chosen candidate."""
         return tuple(self.trials[number] for number in self.choice.level)
 
 
@@ -100,11 +100,11 @@ def summary_lines(done: Adaptation) -> list[str]:
         if done.is_at_chance:
             lines.append(f"  warning: {done.chance_note}")
         if done.level:
-            lines.append(f"  level with it: {', '.join(trial.text for trial in done.level)}")
+            lines.append(f"  level with the best: {', '.join(trial.text for trial in done.level)}")
     if done.suspects:
         first = done.suspects[0]
-        lines.append(f"  labels to check: {len(done.suspects)}, as {first.origin} ({first.given}, or {first.likely}?); "
-                     "the page shows them")  # fmt: skip
+        lines.append(f"  labels to check: {len(done.suspects)}; the page shows them. The first: {first.origin} "
+                     f"({first.given}, or {first.likely}?)")  # fmt: skip
     if done.evaluation:
         low, high = done.evaluation.interval
         lines.append(f"  on the test images: {done.evaluation.accuracy:.1f} % ({low:.1f} to {high:.1f}); "
@@ -174,7 +174,7 @@ def adapt_card(done: Adaptation, trainable_parameters: int, manifest: Manifest) 
         notes.append(f"{done.chance_note}.")
     return ModelCard(
         name=done.request.model.name,
-        cell=replace(done.chosen.cell, method=method, shots=0),  # no k: classes may differ in the number of images
+        cell=replace(done.chosen.cell, method=method, shots=0),  # without k: classes may differ in number of images
         evaluations=(done.evaluation,) if done.evaluation else (),
         notes=tuple(notes),
         support_size=size,

@@ -38,9 +38,9 @@ source models. ``grids/demo-fewshot.yaml`` has the same values. The papers' lear
 def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate]:
     """Return the candidates that the user named; by default, the default candidates that run on the backbone.
 
-    Raises ``UserError`` for a candidate that cannot be parsed or is given twice, for a changed setting that has no
-    effect, for a candidate that needs sources if the user gives none, and for a candidate that needs a part which the
-    backbone lacks, such as weight matrices.
+    Raises ``UserError`` for a candidate that cannot be parsed, is given twice, changes a setting that has no effect,
+    needs sources that the user does not give, or needs a part that the backbone lacks, such as weight matrices. Also
+    raises ``UserError`` if the user gives sources and no candidate reads them.
     """
     texts = request.methods or (WITH_SOURCES if request.sources is not None else WITHOUT_SOURCES)
     if request.backbone == TINY and not request.methods:
@@ -54,12 +54,13 @@ def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate
     for candidate in candidates:
         if lacks := missing_part(candidate.method, candidate.settings, backbone):
             what = f"{candidate.method.name} needs {lacks}"
-            raise UserError(what, where="--methods", hint="leave it out, or take another --backbone")
+            raise UserError(what, where="--methods", hint="leave the method out, or take another --backbone")
         if candidate.uses_sources and request.sources is None:
             what = f"{candidate.method.name} needs source models"
             raise UserError(what, where="--methods", hint="give --sources DOMAIN")
     if request.sources is not None and not any(candidate.uses_sources for candidate in candidates):
-        raise UserError("none of the methods reads source models", where="--sources", hint="leave it out, or add bolt")
+        what = "none of the methods reads source models"
+        raise UserError(what, where="--sources", hint="leave --sources out, or add bolt to --methods")
     if len(set(texts)) < len(texts):
         raise UserError("a candidate is given twice", where="--methods")
     return candidates
@@ -69,8 +70,8 @@ def plan_trials(request: Request, images: OwnImages, candidates: Sequence[Candid
     """Write the grid of the candidates into the working folder, and return the trial of each candidate, in their order.
 
     The method of a trial's cell is ``auto``, which here has only this candidate to choose from. If the sources are a
-    folder, its checkpoints are adopted first. Of the features of test images, a trial's inputs have those of the
-    sources, because building a source measures its accuracy.
+    folder, its checkpoints are adopted first. A trial's inputs include the features of the sources' test images,
+    because building a source measures its accuracy, but not the features of the user's test images.
 
     Raises ``UserError`` for a folder without usable checkpoints, and what :func:`orchestrator.grid.load_grid` raises.
     """
@@ -119,7 +120,7 @@ def _source_pool(request: Request, images: OwnImages, console: Console) -> Mappi
     folder, files = Path(request.sources), [Path(file) for file in images.settings.catalog_files]
     if not folder.is_dir():
         return {"rule": "leave_one_out", "domain": request.sources}
-    write_entries(files[-1], {"checkpoints": {}}, replace=True)  # forgets the sources of an earlier run
+    write_entries(files[-1], {"checkpoints": {}}, replace=True)  # removes the checkpoints that an earlier run adopted
     with explained(FileNotFoundError, where="--sources"):
         checkpoints = [str(path) for path in checkpoint_paths(folder).values()]
         try:
@@ -127,6 +128,6 @@ def _source_pool(request: Request, images: OwnImages, console: Console) -> Mappi
             datasets = adopt_checkpoints(checkpoints, request.backbone, None, files, say=say)
         except UserError as error:
             unnamed = "--dataset" in error.hint
-            hint = "name each file after a dataset of the catalog; `data list` shows them" if unnamed else error.hint
+            hint = "name each file after one of the datasets that `data list` shows" if unnamed else error.hint
             raise UserError(error.what, where=f"--sources {error.where}".rstrip(), hint=hint) from None
     return {"rule": "leave_one_out", "datasets": datasets}

@@ -8,8 +8,8 @@ accuracy.
 
 The models of the folds share most of their training images, so their errors are correlated. The interval is therefore
 wider than it would be for as many independent images (Bates, Hastie and Tibshirani, 2021, "Cross-validation: what does
-it estimate and how well does it do it?"). Its upper end is raised, because the final model learns from more images than
-the models of the folds.
+it estimate and how well does it do it?"). The upper end of the interval is raised, because the final model learns from
+more images than the models of the folds.
 
 Shape legend: M candidates, N images, R draws.
 """
@@ -37,7 +37,7 @@ class Choice:
     Attributes:
         best: position of the chosen candidate, from 0.
         expected, low, high: accuracy on new images and its 95 % interval, per cent; ``None`` if nothing was held out.
-        optimism: points by which the held-out accuracy of the best candidate is expected to be too high.
+        optimism: percentage points by which the held-out accuracy of the best candidate is expected to be too high.
         level: positions of the other candidates that cannot be told apart from the best.
     """
 
@@ -70,7 +70,7 @@ def choose(correct: Sequence[NDArray[np.bool_] | None], folds: int) -> Choice:
 
 
 def _optimism(correct_MN: NDArray[np.bool_]) -> float:
-    """Return by how much the accuracy on the images of the choice overstates the best candidate, from 0 to 1.
+    """Return by how much the best candidate's accuracy is too high on the images by which it was chosen, from 0 to 1.
 
     Images are drawn at random many times. In each draw, the candidate with the highest accuracy on the drawn images is
     the best. The result is its accuracy on the drawn images minus that on the other images, averaged over the draws.

@@ -1,6 +1,6 @@
 """Kind ``HeldOutFold``: a candidate's predictions for one fold of the support after adapting to the other folds.
 
-The kind is not in ``artifacts/``, because it makes the task of a cell and runs a method.
+The kind is not in ``artifacts/``, because it needs ``cells/``, which imports ``artifacts/``.
 
 Shape legend: N images, B held-out images of a fold, C classes.
 """

@@ -138,7 +138,7 @@ def prepare_images(
     if found.get("stamp") != stamp:
         checked.unlink(missing_ok=True)  # removed first: if this run is killed, the next run repeats the check
         catalog_file.unlink(missing_ok=True)
-        excluded_file(name, root).unlink(missing_ok=True)  # a broken image may have been repaired
+        excluded_file(name, root).unlink(missing_ok=True)  # an image on this list of broken images may be repaired now
         shutil.rmtree(root / name, ignore_errors=True)
         _link_images(root / name, parts)
         linked = layout._replace(data_root=root, route={"kind": "folder", "folder": name}, recipe="official")
@@ -176,8 +176,8 @@ def as_given(text: str, given_parts: Mapping[str, str]) -> str:
 def _stamp(request: Request, name: str, parts: Mapping[str, Path]) -> str:
     """Return a digest of the names, sizes and time stamps of the user's files, and of the options about images.
 
-    ``name``: the dataset's key. It differs from ``request.name`` if a dataset of the catalog already has that name.
-    Only then is the key part of the digest.
+    ``name``: the dataset's key. It differs from ``request.name`` if a dataset of the catalog already has that name. In
+    this case, the digest includes the key.
     """
     options, files = request.images, []
     for part in parts.values():
@@ -187,7 +187,7 @@ def _stamp(request: Request, name: str, parts: Mapping[str, Path]) -> str:
     said = [options.templates, options.mirrorable, options.exclude_broken]
     if options.reading != UPRIGHT:
         said.append([options.reading.bands, options.reading.range])
-    if options.words is not None:  # without words, the digest is the one that versions before ``--words`` made
+    if options.words is not None:  # left out without words, so that digests from before ``--words`` existed stay valid
         said.append(file_digest(options.words) if options.words.is_file() else "")
     if name != request.name:
         said.append(name)

@@ -26,7 +26,7 @@ class Request:
     Attributes:
         folder: absolute path of the folder of images.
         name: the name of the working folder and of the dataset.
-        model: the folder of the model, which must not exist. The page is beside it, with the suffix ``.html``.
+        model: the folder of the model, which must not exist. The page has the same path with the suffix ``.html``.
         sources: a domain of the catalog, or a folder of checkpoints; ``None`` for no sources.
         methods: the candidates as text; empty for the default candidates.
         images: the user's statements about the images, such as prompts and whether mirrored images keep their class.
@@ -107,5 +107,5 @@ def working_folder(request: Request, say: Callable[[str], None]) -> Iterator[Non
             except LockHeld as process:
                 say(f"process {process} works in {request.work}; waiting for its end")
                 stack.enter_context(file_lock(lock, wait=True))
-        refuse_existing(request.model)  # the other process may have written it
+        refuse_existing(request.model)  # the other process may have written the model
         yield

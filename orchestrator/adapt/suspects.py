@@ -1,4 +1,4 @@
-"""Finds images whose label may be wrong, by their predictions while they were held out.
+"""Finds images whose label may be wrong, from the predictions of models that did not learn from these images.
 
 The rule comes from confident learning (Northcutt, Jiang and Chuang, 2021). The threshold of a class is its mean
 predicted probability over the images with that label. An image is suspect if the probability of another class reaches

@@ -132,7 +132,8 @@ def _measured(trial: Trial, images: OwnImages, left: float, loaded: ArtifactCach
         spent += seconds
         remaining = seconds * (folds - fold)  # for the folds left, and for adapting to all images at the end
         if spent + remaining > left and fold + 1 < folds:
-            why = f"a fold took {human_duration(seconds)}, and {human_duration(remaining)} more did not fit"
+            more = f"{human_duration(remaining)} more did not fit into the time left"
+            why = f"a fold took {human_duration(seconds)}, and {more}"
             return replace(trial, seconds=spent, left_out=why)
     order_N = np.argsort(np.concatenate([fold.rows_N for fold in found]))
     held_out = HeldOut._make(np.concatenate(parts)[order_N] for parts in zip(*found, strict=True))
@@ -184,6 +185,6 @@ def _gflops_per_second(ref: BackboneRef, loaded: ArtifactCache) -> float:
         return time.perf_counter() - started
 
     seconds(1)  # the first pass allocates memory
-    # On a busy machine, a pass of one image through a small tower is mostly waiting.
+    # On a busy machine, a pass of one image through a small tower is mostly waiting, so several images are timed.
     images = min(64, max(1, int(0.5 / seconds(1)), int(4 / gflops)))
     return gflops * images / min(seconds(images) for _ in range(3))

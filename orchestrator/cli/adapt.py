@@ -51,7 +51,7 @@ def adapt(
     ] = None,
     minutes: Annotated[float, typer.Option("--minutes", min=0.1, help="about how long to try candidates")] = 10.0,
     methods: Annotated[
-        list[str] | None, typer.Option("--methods", metavar="A,B", help='candidates, as "linear_probe,lora(rank=4)"')
+        list[str] | None, typer.Option("--methods", metavar="A,B", help='candidates, e.g. "linear_probe,lora(rank=4)"')
     ] = None,
     form: options.FormOption = "state_dict",
     *,

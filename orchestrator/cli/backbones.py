@@ -41,7 +41,7 @@ def list_backbones(catalog: CatalogFiles = None) -> None:
 @app.command()
 def add(
     architecture: Annotated[
-        str, typer.Argument(help="a model name of open_clip, its JSON file, a folder, or hf:OWNER/NAME")
+        str, typer.Argument(help="a model of open_clip by name or JSON file, a folder, or hf:OWNER/NAME")
     ],
     catalog: OwnCatalog,
     pretrained: Annotated[str | None, typer.Option("--pretrained", metavar="TAG", help="weights of open_clip")] = None,

@@ -186,7 +186,7 @@ def add(
         typer.Argument(metavar="PATH...", help="a folder or a table of images, tar shards, or hf:OWNER/NAME"),
     ],
     catalog: options.CatalogFiles = None,
-    name: Annotated[str | None, typer.Option("--name", help="name of the dataset; by default the folder's")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="dataset's name; by default the folder's name")] = None,
     title: Annotated[str | None, typer.Option("--title", help="name of the dataset in tables")] = None,
     domain: Annotated[str, typer.Option("--domain", help="domain of the dataset")] = "own",
     *,

@@ -42,7 +42,8 @@ class Needs:
     """The inputs and the disk space that a grid needs on this machine.
 
     Attributes:
-        states: backbone, dataset or checkpoint -> the error about it, ``there``, or that ``grid`` will fetch it.
+        states: backbone, dataset or checkpoint -> ``there``, the error if it is missing, or a text that says that
+            ``grid`` will fetch it.
         cells: number of cells to do.
         needed: bytes of the artifacts to build.
         free: free bytes on the store's disk; ``None`` for a remote store.
@@ -128,7 +129,7 @@ def _store_line(url: str) -> str:
     from orchestrator.store import Store
 
     store = Store(url)
-    if store.files.is_local and not Path(store.files.root).exists():  # the check must not make the folder
+    if store.files.is_local and not Path(store.files.root).exists():  # do not make the folder by writing into it
         above = nearest_existing(Path(store.files.root))
         if not os.access(above, os.W_OK):
             return f"{url} cannot be made in {above}"

@@ -38,7 +38,7 @@ def export(
 
     if with_basis and form != "adapter":
         what = f"the form {form} holds the merged tower, without a basis"
-        raise UserError(what, where="--with-basis", hint="leave it out, or take --as adapter")
+        raise UserError(what, where="--with-basis", hint="leave this option out, or take --as adapter")
     loaded = ArtifactCache(settings)
     result = find_result(loaded.store, cell)
     backbone = loaded.catalog.backbone(result.cell.backbone.name)

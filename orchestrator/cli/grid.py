@@ -86,7 +86,7 @@ def grid(
     if local and address:
         raise UserError("--local and --address exclude each other", hint="give one of them")
     if asked.gpu_memory is not None and not plan:
-        raise UserError("only a plan reads this option", where="--gpu-memory", hint="add --plan, or leave it out")
+        raise UserError("only a plan reads this option", where="--gpu-memory", hint="add --plan")
     if local and cell_limit is not None:
         raise UserError("--local cannot end a running cell, so it takes no --cell-limit", hint="give one of them")
     if not local and settings.device is not None and ":" in settings.device:
@@ -98,7 +98,7 @@ def grid(
         _print_plan(workspace, asked, raced=raced)
         return
     if other := namesake(read_status(workspace.store.files, workspace.grid.name), asked.grid):
-        what = f"{other} has the same name: this grid's report and MLflow runs replace those of that file; results stay"
+        what = f"{other} has the same name, so its report and its runs in MLflow are replaced; its results stay"
         print_line(f"note: {what}", style="yellow")
     longest = CELL_LIMIT_SECONDS if cell_limit is None else cell_limit
     how = RunOptions(local, address, asked.retry_failed, asked.disk_budget, longest, raced)
@@ -128,7 +128,7 @@ def plan(
     kind = find_gpu(gpu) if gpu is not None else None
     workspace, raced = asked.workspace(settings)
     if as_json and asked.gpu_memory is not None:
-        raise UserError("--json has no packing of GPUs", where="--gpu-memory", hint="give one of the two")
+        raise UserError("--json does not show how GPUs are packed", where="--gpu-memory", hint="give one of the two")
     if as_json:
         from orchestrator.planning.plan_view import plan_record, race_record
 

@@ -76,7 +76,7 @@ def ui(
     if grid is not None:
         try:
             links = ui_links(place.uri, grid, base)
-        except Exception as error:  # of MLflow, requests or a database
+        except Exception as error:  # an error of MLflow, requests or a database
             problem = classify_tracking_error(error)
             if problem.kind == "other":
                 raise

@@ -75,9 +75,9 @@ def check_device(device: str | None) -> str | None:
     return device
 
 
-GridName = Annotated[str, typer.Argument(metavar="GRID", help="a grid's name (grids/NAME.yaml) or a path to one")]
+GridName = Annotated[str, typer.Argument(metavar="GRID", help="name of a grid (grids/NAME.yaml), or path of its file")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON, described in docs/automation.md")]
-OptionalGrid = Annotated[str | None, typer.Argument(metavar="[GRID]", help="a grid's name or a path to one")]
+OptionalGrid = Annotated[str | None, typer.Argument(metavar="[GRID]", help="name of a grid, or path of its file")]
 SetValues = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a grid's value; may be repeated")
 ]
@@ -98,18 +98,18 @@ CatalogFiles = Annotated[
     list[Path] | None, typer.Option("--catalog", help="a catalog file of your own; may be repeated")
 ]
 OwnCatalog = Annotated[
-    list[Path], typer.Option("--catalog", help="your catalog file; of several, the last one gets the new entries")
+    list[Path], typer.Option("--catalog", help="your catalog file; the last of several gets the new entries")
 ]
 ExcludeBroken = Annotated[bool, typer.Option("--exclude-broken", help="exclude unreadable images, and use the others")]
 Threads = Annotated[
-    int, typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads a cell's arithmetic uses")
+    int, typer.Option("--threads", min=1, max=MOST_THREADS, help="number of CPU threads that compute a cell")
 ]
 Device = Annotated[
     str | None, typer.Option("--device", callback=check_device, help="cpu or cuda; by default cuda if there is a GPU")
 ]
 Metric = Annotated[
     MetricName | None,
-    typer.Option("--metric", help="compare methods by this metric; default accuracy (imbalanced: balanced_accuracy)"),
+    typer.Option("--metric", help="metric to compare by; default accuracy (track imbalanced: balanced_accuracy)"),
 ]
 FormOption = Annotated[Form, typer.Option("--as", help="the form of the model")]
 
@@ -139,14 +139,14 @@ ComputeSettings = Annotated[RunSettings, compute_settings]
 
 def image_options(
     template: Annotated[
-        list[str] | None, typer.Option("--template", help='a prompt, as "a photo of a {}."; may be repeated')
+        list[str] | None, typer.Option("--template", help='a prompt, such as "a photo of a {}."; may be repeated')
     ] = None,
     words: Annotated[
         Path | None, typer.Option("--words", metavar="CSV", help="table of class words: folder,word[,sentence...]")
     ] = None,
     bands: Annotated[
         str | None,
-        typer.Option("--bands", metavar="R,G,B", help="bands of the image files to read, as 4,3,2, or a single one"),
+        typer.Option("--bands", metavar="R,G,B", help="bands of the image files to read, e.g. 4,3,2, or a single one"),
     ] = None,
     range_: Annotated[
         str | None, typer.Option("--range", metavar="LOW,HIGH", help="pixel values that become black and white")
@@ -155,7 +155,7 @@ def image_options(
         bool, typer.Option("--mirrorable/--not-mirrorable", help="whether a mirrored image keeps its class")
     ] = True,
     exclude_broken: ExcludeBroken = False,
-) -> Any:  # a DatasetOptions, whose import takes half a second
+) -> Any:  # returns a DatasetOptions; importing this class takes half a second
     """Return the user's statements about their images. Raises ``UserError`` for invalid bands or an invalid range."""
     from orchestrator.datasets.adding import DatasetOptions
 
@@ -172,7 +172,7 @@ def image_reading(bands: str | None, range_: str | None) -> Reading:
     """Return how images are to be read, given ``--bands`` and ``--range``. Raises ``UserError`` for invalid text."""
     from bolt.clip.image_files import Reading
 
-    reading, where, hint = Reading(), "--bands", "give three bands (red, green, blue) or one, from 1, such as 4,3,2"
+    reading, where, hint = Reading(), "--bands", "give one band, or three for red, green and blue, such as 4,3,2"
     try:
         if bands is not None:
             reading = Reading(bands=tuple(map(int, bands.split(","))))

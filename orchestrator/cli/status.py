@@ -37,7 +37,7 @@ def status(
     if watch and as_json:
         raise UserError("--watch and --json exclude each other", hint="give one of them")
     if set_ and (grid is None or watch):
-        what = "only the status of a grid, without --watch, reads this option"
+        what = "only `status GRID` without --watch reads this option"
         raise UserError(what, where="--set", hint="leave it out")
     opened = Store(settings.store_url)
     if as_json:

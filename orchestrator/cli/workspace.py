@@ -120,4 +120,4 @@ def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:
         images = dataset_folder(entry, root).absolute()
         if not entry.is_bundled and Path(store.files.root).absolute().is_relative_to(images):
             what = f"the store {store.url} is inside the folder of dataset {entry.name}, {images}"
-            raise UserError(what, where="--store", hint="give a folder outside of it")
+            raise UserError(what, where="--store", hint="give a folder outside of the dataset's folder")

@@ -75,7 +75,7 @@ def run_cells_locally(
 
 
 LOCAL = Backend(run_graph_locally, run_cells_locally)
-"""This process, one task or cell at a time: for ``--local``, tests and debuggers."""
+"""Runs one task or cell at a time in this process: for ``--local``, tests and debuggers."""
 
 
 @contextlib.contextmanager
@@ -83,8 +83,8 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
     """Return a backend on Ray. The connection lasts as long as the ``with`` block.
 
     ``address`` and ``cell_limit`` (seconds) are those of :class:`~orchestrator.execution.run.RunOptions`. ``packing``
-    computes the CPUs and the GPU share that a cell requests. It is told of GPUs that join, and of cells that ran out of
-    GPU memory.
+    computes the CPUs and the GPU share that a cell requests. For this, ``packing`` learns of GPUs that join, and of
+    cells that ran out of GPU memory.
     """
     from orchestrator.execution.cluster import connect
 

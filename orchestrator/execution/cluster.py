@@ -23,7 +23,7 @@ LOOPBACK = "127.0.0.1"
 RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",  # send no usage statistics
     "RAY_ENABLE_AUTO_CONNECT": "0",  # with 1, a thread that calls Ray after the shutdown starts another Ray instance
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # so that a relative store path means the same in a worker as in the driver
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # workers stay in the folder where they started: relative store paths depend on it
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a task or cell that requests no GPU sees no GPU
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
 }
@@ -125,7 +125,7 @@ def _shut_down() -> None:
             gc.enable()
             return
         # Ray's shutdown hangs, so the Ray processes that this process started are killed.
-        atexit.unregister(ray.shutdown)  # if registered, it would be called again when the interpreter ends
+        atexit.unregister(ray.shutdown)  # otherwise Python calls ray.shutdown again when the interpreter ends
         with contextlib.suppress(Exception):  # private names
             from ray._private import worker
 

@@ -35,7 +35,7 @@ CONFIG_OPTION, ADDRESS_OPTION = "--autoscaling-config=", "--gcs-address="
 _WRONG_TOKEN = b"InvalidAuthToken"
 """Ray's native code writes this to standard error if the token is missing or wrong. Ray's exception does not say so."""
 _TOKEN = secrets.token_hex(32)
-"""The token of all Ray instances that this process starts. One is enough, because Ray reads the token once."""
+"""The token of all Ray instances that this process starts. One token is enough, because Ray reads it only once."""
 
 VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 """Matches versions of Ray and Python in the error that Ray raises if the cluster and this process have different

@@ -57,7 +57,7 @@ class RunOptions:
 def check_ray() -> None:
     """Raise ``UserError`` if Ray is not installed."""
     if find_spec("ray") is None:
-        what = "grids run on Ray, and it is not installed"
+        what = "grids run on Ray, which is not installed"
         raise UserError(what, hint="pip install 'bolt-orchestrator[engine]' adds Ray; --local runs without Ray")
 
 
@@ -90,7 +90,8 @@ def execute(
     """
     store = Store(settings.store_url)
     costs = plan.costs
-    gpus = len(local_gpus()) if options.local and settings.device != "cpu" else 0  # on Ray, counted after connecting
+    # On Ray, the GPUs of the cluster are counted after connecting.
+    gpus = len(local_gpus()) if options.local and settings.device != "cpu" else 0
     packing = Packing(plan.catalog, costs, gpus=gpus)
     built, started = 0, 0
     tried, ended = set[str](), set[str]()  # ids of cells

@@ -1,7 +1,7 @@
 """The status file of a run, ``status/GRID.json`` in the store. It shows the progress to other shells and machines.
 
 The run rewrites the file every few seconds. An old file therefore means that the run's driver was killed or that its
-machine is gone. On the driver's own machine, the driver's process is looked up as well.
+machine is gone. A command on the driver's machine also finds out whether the driver's process has ended.
 """
 
 import contextlib

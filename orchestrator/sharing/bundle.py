@@ -66,14 +66,14 @@ class Bundle:
     """The content of a bundle, as far as it can be read.
 
     Attributes:
-        manifest: empty if it cannot be read.
+        manifest: the content of ``manifest.json``; empty if the file cannot be read.
         files: name -> content of every other file that is intact.
         problems: name of a file, or ``archive`` for the whole bundle -> what is wrong.
         cells: cell id -> the cell and its label, in the order of the grid.
         results: the results of the finished cells, in the same order.
         predictions: cell id -> the predictions on each test split.
         text_limits: the classes that the text tower cannot tell apart.
-        version: the project's version that wrote the bundle. Tables of another version may have other columns.
+        version: the version of the project that wrote the bundle. Tables of another version may have other columns.
     """
 
     manifest: Mapping[str, Any]
@@ -200,7 +200,7 @@ def read_bundle(path: Path) -> Bundle:
     """Read a bundle, and check every byte and every record. Raises ``UserError`` if the file cannot be read."""
     try:
         if (size := path.stat().st_size) > MOST_BYTES:
-            return Bundle({}, {}, {"archive": f"this is no bundle: it has {size / 2**30:.0f} GiB"})
+            return Bundle({}, {}, {"archive": f"this is no bundle: the file has {size / 2**30:.0f} GiB"})
         content = path.read_bytes()
     except OSError as error:
         raise UserError(f"the bundle cannot be read: {error.strerror or error}", where=str(path)) from None
@@ -215,7 +215,7 @@ def read_bundle(path: Path) -> Bundle:
         return Bundle({}, {}, {"archive": f"this is no bundle, or its table of contents is damaged: {error}"})
     manifest = _read_manifest(found.pop(MANIFEST, b""))
     if not manifest:
-        problems.setdefault(MANIFEST, "it is missing, or not the manifest of a bundle")
+        problems.setdefault(MANIFEST, "the file is missing, or is not the manifest of a bundle")
     listed = manifest.get("files", {})
     for name in listed.keys() | found.keys() if listed else ():
         if name not in found:
@@ -328,7 +328,7 @@ def _read_cells(content: bytes) -> dict[str, tuple[Cell, str]]:
                 raise ValueError(f"the record named {record['id']} describes the cell {cell.id}")
             found[cell.id] = cell, str(record["label"])
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"it cannot be read: {type(error).__name__} {error}") from None
+        raise ValueError(f"the file cannot be read: {type(error).__name__} {error}") from None
     if not found:
         raise ValueError("it names no cells")
     return found

@@ -49,9 +49,9 @@ def merge_stores(
     """Copy into ``store`` what ``other`` has and ``store`` lacks.
 
     A result that both stores have is not copied. It is a conflict if the scores or the predictions differ; times and
-    versions may differ. A damaged result of ``store`` is set aside, as by every command, and replaced. A failure is
-    copied if ``store`` has neither a result nor a failure of the cell. The status of a grid is copied if the grid never
-    ran in ``store``: the status has the ``--set`` of the grid's last run, and tells whether the run was a race.
+    versions may differ. A damaged result of ``store`` is set aside and replaced. A failure is copied if ``store`` has
+    neither a result nor a failure of the cell. The status of a grid is copied if the grid never ran in ``store``: the
+    status has the ``--set`` of the grid's last run, and tells whether the run was a race.
 
     Returns what was done with each cell that has a result in ``other``, and the ids of the copied failures.
 
@@ -155,7 +155,7 @@ def _difference(mine: Result, theirs: Result) -> str:
 
 
 def _merge_failures(store: Store, other: Store) -> list[str]:
-    """Copy the failures that ``store`` lacks, except those of finished cells and built artifacts. Return their ids."""
+    """Copy the failures that ``store`` lacks, and return their ids. Finished cells and built artifacts are left out."""
     finished = store.result_ids() | other.result_ids()
     known = store.read_failures()
     taken = []

@@ -70,11 +70,11 @@ def first_difference(name: str, stored: bytes, computed: bytes, earlier: bool = 
             computed = _without_new_columns(stored, computed)
         written, expected = dict(_values(name, stored)), dict(_values(name, computed))
     except (ValueError, csv.Error, RecursionError) as error:
-        return f"it cannot be read: {error}"
+        return f"the file cannot be read: {error}"
     for place in expected | written:
         if place not in written or place not in expected or not _equal(written[place], expected[place]):
             here, there = (short_repr(of[place]) if place in of else "nothing" for of in (written, expected))
-            return f"{place}: {here} is written, {there} is computed"
+            return f"{place}: the bundle has {here}, the results give {there}"
     return ""
 
 
@@ -87,7 +87,7 @@ def _without_new_columns(stored: bytes, computed: bytes) -> bytes:
     lines, cut = list(csv.reader(io.StringIO(computed.decode()))), io.StringIO()
     kept = [column for column, title in enumerate(lines[0]) if title in titles]
     if not kept:
-        raise ValueError("it has none of the columns")
+        raise ValueError("the file has none of the columns")
     csv.writer(cut).writerows([line[column] for column in kept] for line in lines)
     return cut.getvalue().encode()
 

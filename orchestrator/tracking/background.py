@@ -61,7 +61,7 @@ class BackgroundTracker:
 
     @property
     def pending(self) -> int:
-        """The number of queued runs, without the run that is being written. The end mark of ``close`` counts too."""
+        """The number of queued runs, without the run that is being written. The end mark from ``close`` counts too."""
         return self._queue.qsize()
 
     def close(self, timeout: float = CLOSE_SECONDS) -> str:

@@ -88,7 +88,7 @@ def _create_database(path: Path, lock: int) -> None:
     """
     if path.exists():
         return
-    for leftover in path.parent.glob(f".{path.name}.part*"):  # from processes that were killed
+    for leftover in path.parent.glob(f".{path.name}.part*"):  # left by processes that were killed
         leftover.unlink()
     part = path.with_name(f".{path.name}.part")
     script = "import sys, mlflow; mlflow.MlflowClient(sys.argv[1]).search_experiments(max_results=1)"

@@ -31,8 +31,8 @@ _REFUSALS = {
         "the database of runs is damaged; `python -m orchestrator sync GRID --rebuild` makes a new one"
     ),
     ("out-of-date database schema", "Can't locate revision"): (
-        "the database of runs is of another version of MLflow; `python -m orchestrator sync GRID --rebuild` makes "
-        "a new one, `mlflow db upgrade URI` brings an older one up to date (back it up first)"
+        "the database of runs is from another version of MLflow: `python -m orchestrator sync GRID --rebuild` makes a "
+        "new database, or (after a backup) `mlflow db upgrade URI` updates an older database"
     ),
     ("attempt to write a readonly database", "unable to open database file"): (
         "this process may not write to the database of runs"

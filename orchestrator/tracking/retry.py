@@ -33,7 +33,7 @@ def retry_sync(
     Args:
         total: seconds after which no further attempt is made. If an attempt gets further than all earlier ones, the
             seconds are counted from its end, and the next pause is the shortest again.
-        pauses: seconds of the first and of the longest pause; each pause is twice as long as the last.
+        pauses: seconds of the first and of the longest pause; each pause is twice as long as the one before.
         silence: seconds without progress after which a running attempt counts as failed.
 
     Raises the last error of ``attempt`` if waiting cannot help or has not helped.

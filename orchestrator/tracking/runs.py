@@ -124,7 +124,7 @@ def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
     if (shifted := result.shifted_accuracy) is not None:
         metrics["accuracy_shifted"] = shifted
     metrics |= {f"detail/{name}": float(value) for name, value in result.details.items() if not isinstance(value, str)}
-    curves = [  # the accuracy of the finished cell has the name "accuracy" already
+    curves = [  # "accuracy" is already the name of the finished cell's accuracy
         ("accuracy_by_epoch" if name == "accuracy" else name, float(value), epoch)
         for name, values in sorted(result.curves.items())
         for epoch, value in enumerate(values, start=1)

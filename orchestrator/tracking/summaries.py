@@ -141,7 +141,7 @@ def _curve(
         run_name(cell, labels, f"{cell.domain} · {cell.backbone.name}", repeats="on fewer datasets" * fewer),
         tags=tags_of(cell, labels, grid) | curve_tags(cell, labels.method, verdicts),
         # The parameter sources_rule is left out. It differs between methods with and without sources, so MLflow would
-        # show it beside every method's name.
+        # show it next to every method's name.
         params={name: value for name, value in grouping(cell, labels).items() if name != "sources_rule"},
         metrics=tuple(metrics),
         group=group,

@@ -29,7 +29,7 @@ class UserError(Exception):
 
 @contextmanager
 def explained(*kinds: type[Exception], where: str = "") -> Iterator[None]:
-    """Turn an error of one of these kinds, whose text is for people, into a :class:`UserError` with the same text."""
+    """Turn an error of one of these kinds into a :class:`UserError` with the same text, which must suit people."""
     try:
         yield
     except kinds as error:
@@ -86,7 +86,8 @@ def explain_hub_error(error: Exception, where: str) -> Exception:
     from huggingface_hub import errors as hub
 
     if isinstance(error, hub.GatedRepoError):
-        return UserError("the repository is gated", where=where, hint="agree to its terms there, then: hf auth login")
+        hint = "agree to the terms on the repository's page, then run: hf auth login"
+        return UserError("the repository is gated", where=where, hint=hint)
     if isinstance(error, hub.RevisionNotFoundError):
         return UserError("the repository has no such revision", where=where)
     if isinstance(error, hub.RepositoryNotFoundError | hub.HFValidationError):

@@ -49,7 +49,7 @@ WRONG = {
     "two exclusive options": (["grid", "smoke", "--local", "--address", "auto"], "exclude"),
     "a limit that --local cannot keep": (["grid", "smoke", "--local", "--cell-limit", "1h"], "--cell-limit"),
     "a GPU's memory without a plan": (["grid", "smoke", "--gpu-memory", "40GiB"], "--plan"),
-    "a packing in JSON": (["plan", "smoke", "--gpu-memory", "40GiB", "--json"], "no packing"),
+    "a packing in JSON": (["plan", "smoke", "--gpu-memory", "40GiB", "--json"], "how GPUs are packed"),
     "a status that is watched in JSON": (["status", "smoke", "--watch", "--json"], "exclude"),
     "values for the status of a store": (["status", "--set", "shots=[1]"], "--set"),
     "one metric beside all": (["results", "smoke", "--metrics", "--metric", "accuracy"], "--metrics"),

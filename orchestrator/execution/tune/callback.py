@@ -82,13 +82,13 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
     def stop_overdue(self, limit: float) -> None:
         """Kill the workers of cells that have run for more than ``limit`` seconds; waiting does not count."""
         now = time.monotonic()
-        for trial_id, (actor, started) in list(self._workers.items()):  # in the order in which they started
+        for trial_id, (actor, started) in list(self._workers.items()):  # in the order of their starts
             if now - started <= limit:
                 break
             if trial_id not in self._overdue:
                 self._overdue[trial_id] = (
-                    f"ran for more than the limit of {human_duration(limit)} and its worker was ended; if it needs "
-                    "longer, give a larger --cell-limit (0 for none) and --retry-failed"
+                    f"the cell ran for longer than the limit of {human_duration(limit)}, so its worker was ended; give "
+                    "a larger --cell-limit (0: no limit) and --retry-failed if the cell needs more time"
                 )
                 _kill(actor)
 
@@ -159,7 +159,7 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
         first = self._first_request.get(trial.config["cell"], last)
         if problem == "gpu_memory":
             whole = f"with {last.gpus:g} GPUs" if last.gpus != 1 else "with a whole GPU"
-            tried = f"with {first.gpus:g} of a GPU, and again with a whole one" if first != last else whole
+            tried = f"with {first.gpus:g} of a GPU, and again with a whole GPU" if first != last else whole
             return f"{error} ({tried}; it needs a GPU with more memory, a smaller batch or a smaller backbone)"
         tried = "next to other cells, and again alone on a node" if first != last else "alone on a node"
         return f"out of main memory {tried}: {error} (it needs a machine with more memory, or a smaller batch)"

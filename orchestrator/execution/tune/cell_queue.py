@@ -150,7 +150,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
             return waiting[request] * share / work - running[request] * share
 
         if fitting := [request for request in waiting if self._fits(request)]:
-            return self._take_with(max(fitting, key=deficit))  # ties go to the first in order
+            return self._take_with(max(fitting, key=deficit))  # of requests with equal deficits, the first
         return _remove_first(self._retry_last, self._fits)
 
     def _take_with(self, request: Resources) -> _Cell | None:

@@ -58,7 +58,7 @@ def run_cells(
         later: cells that ``on_event`` may return. The workers are kept for them.
         max_attempts: how often a cell is started if its worker dies or its runner raises. If a whole node is lost,
             the start does not count, but a cell fails when it loses its tenth node. A cell that runs out of GPU memory
-            is started once more with a whole GPU. One that runs out of main memory is started once more alone on a
+            is started once more with a whole GPU. A cell that runs out of main memory is started once more alone on a
             node.
         capacity: returns the CPUs and GPUs that the cluster has or can grow to; by default, those that it has now.
         on_gpu_oom: called with a cell that ran out of GPU memory, and the share of a GPU it had.
@@ -158,7 +158,7 @@ def _run_tune(trainable: type[tune.Trainable], waiting: CellQueue, callback: Tun
             raise_on_failed_trial=False,
             stop=callback,
             callbacks=[callback],
-            # Class trainables save a checkpoint at their end by default; this one has none to save and would fail.
+            # By default, Tune saves a checkpoint when a trainable ends. ``Worker`` has no checkpoint, so it would fail.
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             trial_name_creator=_trial_name,
             trial_dirname_creator=_trial_name,
