@@ -85,7 +85,7 @@ class ExaminedCheckpoint(ConvertedTower):
     @property
     def summary(self) -> str:
         """The layout and the distance in one line."""
-        return f"{self.layout}, {100 * self.distance:.2f} % of the pre-trained tower's norm away from it"
+        return f"{self.layout}; distance from the pre-trained tower: {100 * self.distance:.2f} % of its norm"
 
 
 def check_digest(entry: CheckpointEntry) -> None:
@@ -146,7 +146,7 @@ def _check_config(path: Path, shape: TowerShape) -> None:
         theirs, ours = getattr(stated, name), getattr(shape, name)
         if not (math.isclose(theirs, ours) if name == "epsilon" else theirs == ours):
             what = f"the checkpoint was made with {name} {theirs}, the backbone has {ours}"
-            hint = "adopt it for the backbone it was fine-tuned from; with this one, its features are wrong"
+            hint = "adopt it for the backbone that it was fine-tuned from; with another one, its features are wrong"
             raise UserError(what, where=str(found), hint=hint)
 
 

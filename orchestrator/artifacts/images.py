@@ -26,7 +26,7 @@ TYPICAL_ASPECT = 4 / 3
 _TITLE_AND_HINT = {
     "train": ("decoded training splits", "fewer sources, or adopted checkpoints, which need no images"),
     "test": ("decoded test splits", "fewer datasets, or backbones of one image size"),
-    "validation": ("decoded validation parts", "the protocol's validation: drawn or none"),
+    "validation": ("decoded validation parts", "a protocol with validation: drawn or none"),
     "test_whole": ("test splits for random crops", "fewer datasets of the tta track"),
 }
 
@@ -37,8 +37,8 @@ class Images(ArtifactSpec):
 
     Attributes:
         split: ``test`` and ``validation`` hold a part of the data at the tower's resolution. ``train`` and
-            ``test_whole`` hold the training and test images for random crops. Large images are scaled down
-            (:data:`~orchestrator.datasets.images.SHORT_SIDE_CAP`); others keep their size.
+            ``test_whole`` hold the training and test images for random crops: large images are scaled down
+            (:data:`~orchestrator.datasets.images.SHORT_SIDE_CAP`), and the others keep their size.
         image_size: the side of the tower's input in pixels, and the way to resize an image to it.
     """
 
@@ -126,8 +126,8 @@ class Images(ArtifactSpec):
 class OfTestSplit(ArtifactSpec):
     """Base class of artifacts that a backbone computes from the images or the class names of a dataset's test split.
 
-    A subclass that overrides :attr:`images` reads another split. ``part`` names the computed values in the address of
-    the artifact.
+    A subclass that overrides :attr:`images` reads another split. ``part`` is the word in the address of the artifact
+    for what is computed, such as ``head``.
     """
 
     kind = "features"

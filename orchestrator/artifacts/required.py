@@ -54,8 +54,8 @@ class CellArtifacts:
             protocol lets test labels choose settings.
         validation_images: the target's training split, if the protocol scores on a tenth of it.
         unscored: the support, if it is drawn from the test split. Its images are not scored.
-        whole_test_images: the target's test images, for a method that trains on their crops. They are not cropped, but
-            large ones are scaled down.
+        whole_test_images: the target's test images, for a method that crops them at random and trains on the crops.
+            Large images are scaled down.
         own_heads: the heads of the other datasets that the cell is scored on, if each has its own class names.
         validation_features: features of the images on which the protocol lets the method choose settings.
         view_features: features of views of the target's test images, if the method reads them.

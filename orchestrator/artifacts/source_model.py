@@ -84,9 +84,10 @@ class Source(ArtifactSpec):
         return FLOAT_BYTES * catalog.backbone(self.backbone.name).parameters
 
     def load(self, artifact: Artifact, device: str) -> Path:
-        """Return the path of the safetensors file with the tower's tensors, by open_clip's visual names.
+        """Return the path of the safetensors file with the tower's tensors.
 
-        The tensors are not loaded, because a reader often needs only some of them.
+        The tensors have the names of open_clip's image tower. They are not loaded, because a reader often needs only
+        some of them.
         """
         return artifact.path(TOWER_FILE)
 
@@ -224,7 +225,7 @@ class MetaStart(ArtifactSpec):
         return MetaTask(dataset.name, cache.get(Head(self.backbone, dataset, self.image_size)), labels_N, pixels)
 
     def load(self, artifact: Artifact, device: str) -> dict[str, Tensor]:
-        """Return the tower's tensors by open_clip's visual names, on the device."""
+        """Return the tower's tensors on the device, by their names in open_clip's image tower."""
         tensors = load_file(artifact.path(TOWER_FILE))
         return {name: tensor.to(device) for name, tensor in tensors.items()}
 
@@ -232,9 +233,10 @@ class MetaStart(ArtifactSpec):
 def training_images(
     dataset: DatasetRef, image_size: InputSize, cache: ArtifactCache, kept_bytes: int = KEPT_BYTES
 ) -> tuple[Tensor, Callable[[int, Tensor], Tensor]]:
-    """Return the labels (N,) of a dataset's training images, and the function that makes the images' light views.
+    """Return the labels (N,) of a dataset's training images, and a function that makes augmented views of the images.
 
-    ``pixels(view, rows)`` returns one augmented view of these images, uint8 (B, 3, S, S).
+    ``pixels(view, rows)`` returns one view of the images at ``rows``, uint8 (B, 3, S, S), in crops of nearly the whole
+    image.
     ``kept_bytes``: see :class:`~orchestrator.artifacts.views.DeviceImages`.
     """
     spec, views = Images(dataset, "train", image_size), Views(light=True)
@@ -254,7 +256,10 @@ def source_address(backbone: str, source: SourceRef) -> str:
 
 
 def source_gain(store: Store, backbone: str, source: SourceRef) -> float | None:
-    """Return a source model's gain on its own task, in points; ``None`` if it is not built or not measured."""
+    """Return how many points of test accuracy fine-tuning gained on a source model's dataset.
+
+    Return ``None`` if the source model is not built or its accuracy is not measured.
+    """
     with suppress(CorruptArtifact):
         built = store.artifact(source_address(backbone, source))
         if built is not None and "accuracy_fine_tuned" in built.meta:
@@ -275,7 +280,7 @@ def source_accuracy(
 ) -> dict[str, Any]:
     """Return the test accuracies, in per cent, of a fine-tuned and of the frozen tower, and the number of test images.
 
-    ``tensors``: the weights of the fine-tuned tower, by open_clip's visual names.
+    ``tensors``: the weights of the fine-tuned tower, by their names in open_clip's image tower.
     """
     frozen = cache.backbone(backbone)
     tower = frozen.tower.copy(trainable=tensors)

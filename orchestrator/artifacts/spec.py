@@ -35,7 +35,7 @@ Loaded = TypeVar("Loaded", covariant=True)
 CACHED_MANIFESTS = 256
 
 TOWER_FILE = "tower.safetensors"
-"""The file of an image tower in any artifact: its tensors, by open_clip's visual names."""
+"""Name of the file with an image tower, in any artifact. The tensors have the names of open_clip's image tower."""
 
 TRAINING_FACTOR = 3.0
 """Cost of a training step of all weights (forward and backward pass), in forward passes."""
@@ -56,7 +56,7 @@ class ArtifactSpec(ABC):
     torchvision (2 s), inside ``build``.
 
     Attributes:
-        version: raised when ``build`` changes its output. Artifacts of an older version are then not used any more.
+        version: a number that grows when ``build`` changes its output. Artifacts of an older version are not used.
         kind: the folder in the store.
         gpu_share: the share of a GPU that a build asks for. If ``gpu_mib`` estimates the memory, a build may ask for a
             smaller share. A kind whose share is 0 is built on the CPU on every machine.
@@ -148,7 +148,7 @@ class FrozenTower(ArtifactSpec):
     backbone: BackboneRef
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "backbone", replace(self.backbone, precision=None))  # one for all number formats
+        object.__setattr__(self, "backbone", replace(self.backbone, precision=None))  # one tower for all number formats
 
     @property
     def address(self) -> str:
@@ -365,7 +365,7 @@ def build(spec: ArtifactSpec, settings: RunSettings) -> str:
     if cache.store.artifact(spec.address, spec.identity) is None:
         with cache.store.building(spec.address, spec.identity) as builder:
             spec.build(cache, builder)
-        return_freed_memory()  # so that the process does not hold it during the next build
+        return_freed_memory()  # so that the process does not hold this memory during the next build
     return spec.address
 
 

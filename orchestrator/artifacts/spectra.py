@@ -43,7 +43,7 @@ matrices. Of ViT-L/14's 97 matrices, only the leading or only the trailing direc
 """
 
 TOTAL = "total"
-"""The name of a sum in its address, where other spectra have the dataset of their source."""
+"""The word in the address of a sum of task vectors. The address of a source's directions has the dataset instead."""
 
 DIRECTIONS_FILE, TOTAL_FILE = "directions.safetensors", "total.safetensors"
 
@@ -99,7 +99,10 @@ def directions_address(backbone: str, source: SourceRef, top_k: int) -> str:
 
 
 def stored_spectra(store: Store, backbone: str, names: Iterable[str]) -> list[str]:
-    """Return the addresses of a backbone's spectra that the store has. Names are datasets of sources, or ``TOTAL``."""
+    """Return the addresses of stored directions and sums for a backbone.
+
+    ``names``: datasets of sources, for their directions; or ``TOTAL``, for sums.
+    """
     prefixes = tuple(f"{SourceDirections.kind}/{slug(backbone)}.{slug(name)}." for name in names)
     return [found for found in store.addresses(SourceDirections.kind) if found.startswith(prefixes)]
 

@@ -32,7 +32,7 @@ from orchestrator.util.identity import ADDED_LATER
 
 @dataclass(frozen=True)
 class SupportImages(ArtifactSpec):
-    """The labelled images of the largest support: k images of each class, of which large ones are scaled down.
+    """The labelled images of the largest support: k images of each class. Large images are scaled down.
 
     In a nested draw, the images for a smaller k are among those for a larger k, so cells of every smaller k read this
     artifact too. With any other draw, only cells of this k read it.
@@ -49,7 +49,7 @@ class SupportImages(ArtifactSpec):
     version = 2
     kind = "images"
     title = "support images"
-    shrink_hint = "fewer seeds or datasets, or fewer shots than 16 at a time"
+    shrink_hint = "fewer seeds or datasets, or at most 16 shots"
     cache_size = 8
 
     dataset: DatasetRef

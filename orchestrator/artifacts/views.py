@@ -21,7 +21,8 @@ from orchestrator.datasets.images import Images
 from orchestrator.util.identity import ADDED_LATER
 
 KEPT_BYTES = 2 * 2**30
-"""Most bytes that the pixels of a set of images may take on the GPU. 16 photographs each of 200 classes take 1.8 GB."""
+"""Largest number of bytes on the GPU for the pixels of a set of images. 16 photographs of each of 200 classes take
+1.8 GB."""
 
 ImageViews: TypeAlias = "Images | DeviceImages"
 """Images whose views are made on the host, or on a GPU."""
@@ -54,7 +55,8 @@ class Views:
     ) -> Tensor:
         """Return one augmented view (``view`` >= 1) of stored images: uint8 (N, 3, S, S).
 
-        The crop of an image depends on its position in the split: ``indices``, by default the rows.
+        The crop of an image depends on its position in the split. ``indices`` are these positions; by default they are
+        the ``rows``.
         """
         crop = SOURCE_CROP if self.light else replace(SUPPORT_CROP, smallest=self.smallest)
         crop = crop if self.mirror else replace(crop, flip=0.0)

@@ -47,7 +47,10 @@ class Weights(StrictModel):
 
     @property
     def path(self) -> Path | None:
-        """The path of the file, in the hub's cache that of the revision that was fetched last; ``None`` for a tag."""
+        """The path of the weights file; ``None`` for a tag of open_clip.
+
+        A file of the hub has its path in the hub's cache, at the revision that was fetched last.
+        """
         if self.hub and self.file:
             from huggingface_hub import constants
 

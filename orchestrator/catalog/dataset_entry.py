@@ -57,15 +57,15 @@ class DatasetEntry(StrictModel):
         title: the name printed in tables.
         domain: key of the dataset's domain.
         route: where the images come from.
-        class_names: the words for each class in prompts: a list in label order, or a mapping from the data's own names,
-            or ``open_clip.NAME`` for a list of open_clip; by default the data's own names.
-        prompts: a list of templates with ``{}`` for the words of a class, or the name of a set in
-            ``grids/prompts.yaml``, or ``open_clip.NAME``, or a mapping from a class's words to sentences, which may
-            contain ``{}``.
-        renamed: the data's own name of a class -> a better name, for some classes; not together with ``class_names``.
-        classes: number of classes of the head.
-        mirrorable: whether a mirrored image keeps its class. A mirrored letter or arrow has another class. Images of a
-            dataset with such classes are never flipped for the views of a support.
+        class_names: the words for each class in prompts. A list is in label order, a mapping goes from the class names
+            in the data to words, and ``open_clip.NAME`` is a list of open_clip. The default is the names in the data.
+        prompts: a list of templates with ``{}`` for the words of a class; or the name of such a list, which is a set in
+            ``grids/prompts.yaml`` or ``open_clip.NAME``; or a mapping from the words of each class to its sentences,
+            which may contain ``{}``.
+        renamed: name of a class in the data -> a better name, for some classes; not together with ``class_names``.
+        classes: number of classes that a classifier chooses from.
+        mirrorable: whether a mirrored image keeps its class. A mirrored letter or arrow has another class. If this is
+            false, views of a support are not mirrored, unless the protocol's switch ``flips`` is ``always``.
         exif_rotation: whether images are rotated by their EXIF orientation. Off for benchmarks, because their published
             numbers were measured without rotation. Images of the user's own folders and tables are always rotated.
         bands: numbers of the red, green and blue bands in the files, or of the grey band, counted from 1; by default
@@ -73,8 +73,8 @@ class DatasetEntry(StrictModel):
         range: the values that become black and white, for measured data; by default the range of the number format.
         image_side: typical side of the images in pixels. It is used to estimate their bytes, and to decide whether
             large images of a support are stored in a smaller size.
-        sizes: expected images of each split; ``train: 0`` for a dataset that can only be scored on.
-        smallest_class: training images of the smallest class, if known.
+        sizes: expected number of images in each split; ``train: 0`` for a dataset that has test images only.
+        smallest_class: number of training images of the smallest class, if known.
         splits: the recipe that divides the images; by default the official splits.
         also_called: other names that published checkpoints have for the dataset.
         images_of: key of the dataset that has the same images in other splits; neither is a source of the other.
@@ -151,7 +151,7 @@ class DatasetEntry(StrictModel):
             if isinstance(self.prompts, dict) and (other := sorted({*names} ^ {*self.prompts})):
                 raise ValueError(f"prompts and class_names need the same words; {other[0]!r} is in one of them only")
         if self.renamed and self.class_names is not None:
-            raise ValueError("renamed corrects the data's own names, class_names replaces them; give one of the two")
+            raise ValueError("'renamed' replaces some class names, and 'class_names' replaces all; give one of the two")
         if self.smallest_class is not None and self.smallest_class * self.classes > self.sizes.train:
             raise ValueError(f"smallest_class {self.smallest_class} x {self.classes} classes exceeds sizes.train")
         _ = self.reading
@@ -208,9 +208,9 @@ def prompt_templates(entry: DatasetEntry) -> tuple[str, ...] | dict[str, tuple[s
 
 
 def class_names_of(entry: DatasetEntry) -> tuple[str, ...] | dict[str, str] | None:
-    """Return the words for the classes of a dataset, in label order, or a mapping from the data's own names to words.
+    """Return the words for a dataset's classes, in label order, or a mapping from the class names in the data to words.
 
-    ``None`` means that the data's own names are used.
+    ``None`` means that the names in the data are used.
     """
     return _open_clip_list(entry.class_names) if isinstance(entry.class_names, str) else entry.class_names
 
@@ -225,7 +225,7 @@ def _open_clip_list(name: str) -> tuple[str, ...]:
 
 
 def dataset_folder(entry: DatasetEntry, data_root: Path | None) -> Path:
-    """Return the folder of a dataset's files, which its route names; ``data_root/<name>`` if the route names none."""
+    """Return the folder with a dataset's files: the folder that the route names, or else ``data_root/<name>``."""
     return entry.route.place(data_root or Path(), entry.name)
 
 

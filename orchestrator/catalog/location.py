@@ -62,5 +62,5 @@ class Location:
         return UserError(what, where=str(self), hint=hint)
 
     def unknown_name(self, kind: str, name: object, known: Iterable[str]) -> UserError:
-        """Return an error for a name at this location that is not among ``known``; it lists the nearest names."""
+        """Return an error for a name at this location that is not among ``known``, with the nearest names."""
         return unknown_name(kind, name, known, where=str(self))

@@ -101,7 +101,7 @@ def listed_draw(entry: DatasetEntry, data_root: Path | None, shots: int, seed: i
 
 
 def own_splits(entries: Iterable[DatasetEntry], data_root: Path | None) -> tuple[str, ...]:
-    """Return one line, which names the datasets whose split file is not the published one; empty if there are none."""
+    """Return a line that names the split files which differ from the published files; empty if no file differs."""
     own = [
         f"{entry.route.file} of {entry.name}"
         for entry in entries
@@ -148,7 +148,7 @@ def _architecture(entry: BackboneEntry) -> Any:
 def _listing(folder: Path) -> list[tuple[str, int]] | None:
     """Return relative path and size of every file below a folder, sorted; ``None`` if there is no such folder.
 
-    Links are followed. Broken links, and links to a folder that they are in, are left out.
+    Links are followed. Hidden files and folders, broken links, and links to a folder that holds the link are left out.
     """
     if not folder.is_dir():
         return None

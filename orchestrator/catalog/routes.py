@@ -21,7 +21,7 @@ _HEAD = 4096
 
 
 class BaseRoute(StrictModel):
-    """What every route answers. By default, ``data prepare`` makes the folder ``data_root/<name>`` of a dataset."""
+    """Base class of routes. By default, ``data prepare`` puts a dataset into the folder ``data_root/<name>``."""
 
     @property
     def origin(self) -> str:
@@ -33,10 +33,11 @@ class BaseRoute(StrictModel):
         return data_root / name
 
     def missing(self, folder: Path, recipe: str) -> str:
-        """Return what is missing in a dataset's folder, or the folder itself, as text; empty if nothing is missing.
+        """Return a text that says what is missing: the folder, or something in it; empty if nothing is missing.
 
-        ``recipe``: the recipe that divides the images. A prepared folder has all images if it exists, because it gets
-        its name only after the last image.
+        ``recipe``: the recipe that divides the images.
+
+        If a folder of ``data prepare`` exists, it is complete, because it gets its name only after the last image.
         """
         return "" if folder.is_dir() else f"{folder} does not exist"
 
@@ -96,8 +97,8 @@ class FolderRoute(BaseRoute):
     """Class folders of images.
 
     Attributes:
-        folder: path of a folder under the data root. It has the sub-folders ``train/`` and ``test/``. If a split recipe
-            divides the images, it has the sub-folder ``all/`` or the class folders themselves.
+        folder: path of a folder under the data root. The folder has the sub-folders ``train/`` and ``test/``. If a
+            split recipe divides the images, it has the sub-folder ``all/`` or the class folders instead.
     """
 
     kind: Literal["folder"]
@@ -108,7 +109,7 @@ class FolderRoute(BaseRoute):
         return data_root / self.folder
 
     def missing(self, folder: Path, recipe: str) -> str:
-        """Return the sub-folders that the recipe reads, as text, if one is missing.
+        """Return a text that names the sub-folders which the recipe reads; empty if none of them is missing.
 
         The recipe ``official`` reads ``train/`` and ``test/``. Any other recipe reads ``all/`` or class folders.
         """
@@ -126,7 +127,7 @@ class ManifestRoute(BaseRoute):
     """A table under the data root that lists images with their labels and, optionally, their splits.
 
     Attributes:
-        folder: path under the data root of the folder with the table and the images.
+        folder: the folder with the table and the images, as a path under the data root.
         file: name of the table in that folder: a CSV file with a header line, a JSON or parquet file, or a tar file
             with images and labels. A pattern such as ``{train,test}.csv`` or ``{000..099}.tar`` means several files.
         columns: ``path``, ``label`` and ``split`` -> the name of that column. A path is relative to the folder, or is
@@ -147,7 +148,7 @@ class ManifestRoute(BaseRoute):
         return data_root / self.folder
 
     def missing(self, folder: Path, recipe: str) -> str:
-        """Return the first file of the table that is missing."""
+        """Return a text that names the table's first missing file; empty if none is missing."""
         absent = (file for file in files_of(folder / self.file) if not file.is_file())
         return next((f"{file} does not exist" for file in absent), "")
 
@@ -256,7 +257,7 @@ class DasslRoute(BaseRoute):
     def place(self, data_root: Path, name: str) -> Path:
         """Return the first of the possible folders that has the needed files.
 
-        If none has them, return the first one that exists, or the first one of all if none exists.
+        If no folder has them, return the first folder that exists. If no folder exists, return the first possible one.
         """
         there = [data_root / name for name in self.folders if (data_root / name).is_dir()]
         complete = (folder for folder in there if len(there) == 1 or not self._lacking(folder))

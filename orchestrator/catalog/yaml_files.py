@@ -78,7 +78,7 @@ def parse_yaml(text: str, where: str) -> Any:
         elif mark and "{}" in "".join(text.splitlines()[mark.line : mark.line + 1]):
             hint = "inside [...] write quotes around a text with {}"
         raise UserError(f"not valid YAML: {error.problem or error.context}", where=where, hint=hint) from None
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # tags such as `!!int ''` raise the last
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # `!!timestamp x` raises AttributeError
         raise UserError(f"not valid YAML: {error}", where=where) from None
 
 

@@ -50,7 +50,7 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
         known = set(map(letters_of, from_data))
         for name, own in zip(given, from_data, strict=True):
             if letters_of(name) in known and letters_of(name) != letters_of(own):
-                what = f"the list is not in label order: {name!r} is where the data's class is {own!r}"
+                what = f"the list is not in label order: {name!r} is at the position of the class {own!r}"
                 raise UserError(what, where=where, hint=f"write a mapping from the data's names: {{{own}: WORDS, ...}}")
         return given
     renamed = entry.renamed if given is None else given

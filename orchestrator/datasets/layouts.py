@@ -110,8 +110,8 @@ def _advice(folder: Path) -> str:
     tables = (path for path in files if path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet"))
     table = min(tables, key=lambda path: ("train" not in f"{path.parent.name}/{path.name}", path), default=None)
     advice = _TO_PARQUET if ".arrow" in kinds else how_to_lay_out(folder)
-    advice += f"; if it is a shard of WebDataset, give all shards: data add {folder}/*.tar" * (".tar" in kinds)
-    return advice + (f"; if {table.name} has their classes: data add {table}" if table else "")
+    advice += f"; if the tar files are shards of WebDataset, give all: data add {folder}/*.tar" * (".tar" in kinds)
+    return advice + (f"; if {table.name} lists the images' classes: data add {table}" if table else "")
 
 
 def folder_layout(given: Path, *, tested: bool = True) -> Layout:

@@ -67,7 +67,7 @@ class Verified:
         broken: images that cannot be decoded.
         copies: groups of images that show one picture, unchanged or nearly so.
         rotated: number of images whose EXIF orientation asks for a rotation.
-        remarks: notes on unused parts of the images, and a note if most images are dark.
+        remarks: notes on parts of the image files that are not used, and a note if most images are dark.
         excluded: number of images that were excluded before this check.
         decoded: number of images that were checked, broken images included.
         image_side: side in pixels of a square with as many pixels as the images have on average; 0 without images.

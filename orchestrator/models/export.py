@@ -116,7 +116,7 @@ def readable_inputs(result: Result, loaded: ArtifactCache) -> Iterator[None]:
 def save_model(
     made: RestoredModel, result: Result, loaded: ArtifactCache, folder: Path, form: Form, *, with_basis: bool = False
 ) -> float:
-    """Save the model of a cell with its model card; see :func:`save_checked`, which compares it on test images."""
+    """Save the model of a cell with its model card. :func:`save_checked` says how the saved model is checked."""
     cell, notes = result.cell, [f"Cell: `{result.cell.id}`, protocol `{result.cell.protocol.name}`."]
     if cell.selects_on_test:
         notes.append("Under this protocol, test labels may have chosen a setting.")

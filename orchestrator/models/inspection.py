@@ -104,7 +104,7 @@ class CellInspection:
 
     Attributes:
         how: the origin of the predictions: ``stored``, the ``kept`` model, or a second run (``again``).
-        warnings: those of :class:`orchestrator.models.export.RestoredModel`.
+        warnings: the warnings of :class:`orchestrator.models.export.RestoredModel`.
         splits: the predictions on each test split of the cell.
         rivals: results of other methods on the same task, the most accurate first.
         labels: cell id -> label of the method, for the cell and its rivals.
@@ -176,7 +176,7 @@ def find_rivals(result: Result, store: Store) -> list[Result]:
 def _split(
     inputs: CellInputs, dataset: DatasetRef, stored: Mapping[str, StoredPredictions], model: Model | None
 ) -> SplitPredictions:
-    """Return the predictions on one test split: the stored ones, or else new ones of ``model`` for all its images."""
+    """Return the predictions on one test split: the stored ones, or else new ones of ``model`` for the whole split."""
     cell, loaded, backbone = inputs.cell, inputs.loaded, inputs.backbone
     features = inputs.artifacts.features_of(dataset)
     labels_N = target_labels(inputs, features.images).numpy()

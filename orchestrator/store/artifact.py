@@ -36,7 +36,7 @@ class Artifact(BaseModel, strict=True, frozen=True):
         identity: everything that the content depends on, as plain JSON types.
         meta: facts that the builder recorded (class names, counts, accuracies).
         files: file name -> (path in the store, size in bytes, sha256).
-        tags: file name -> the tag (ETag) that a remote store gave its content when it was written.
+        tags: file name -> the tag (ETag) that a remote store gave the file when it was written.
     """
 
     address: str

@@ -149,7 +149,7 @@ def _is_abandoned(store: Files, attempt: str) -> bool:
     ``STALE_ATTEMPT_SECONDS`` ago.
     """
     with suppress(OSError):
-        owner = Owner.read(store, f"{attempt}/{OWNER_FILE}")  # never there in a remote store
+        owner = Owner.read(store, f"{attempt}/{OWNER_FILE}")  # a remote store never has this file
         if owner is not None and owner.is_here and owner.is_gone():
             return True
     started = float(attempt.rpartition("/")[2].partition("-")[0])

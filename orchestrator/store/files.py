@@ -243,7 +243,7 @@ class Files:
             self._fs.rm(self.path(name), recursive=True)
 
     def upload(self, local: Path, name: str) -> None:
-        """Copy a local file into a remote store. The store lists the file when the upload is complete."""
+        """Copy a local file into a remote store. The store lists the file only after the upload is complete."""
         with translate_errors(self.url):
             self._fs.put_file(str(local), self.path(name))
 

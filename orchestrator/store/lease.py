@@ -149,7 +149,7 @@ def _wait_until_free(files: Files, name: str, grid: str, notify: Callable[[str],
     if not owner.is_gone():
         if owner.is_here:
             raise _owned_by(owner, files, grid)
-        notify(f"{grid}: {owner} ran it last and has not reported its end; watching whether it is alive")
+        notify(f"{grid}: {owner} ran this grid last and has not reported an end; watching whether the process is alive")
         until, now = time.monotonic() + STALE_SECONDS, Owner.read(files, name)
         while time.monotonic() < until and now is not None and not now.is_gone():
             if (now.renewed, now.token) != (owner.renewed, owner.token):

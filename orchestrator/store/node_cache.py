@@ -182,7 +182,7 @@ def _link(path: Path, link: Path) -> Path:
     except OSError as error:
         if error.errno in NO_LINKS:
             return path
-        if error.errno != errno.EEXIST:  # another thread has made it
+        if error.errno != errno.EEXIST:  # EEXIST: another thread has made the link
             raise
     return link
 

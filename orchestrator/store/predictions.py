@@ -70,7 +70,7 @@ def predictions_content(splits: Iterable[StoredPredictions]) -> bytes:
         if (array := getattr(split, name)) is not None
     }
     stream = io.BytesIO()
-    np.savez_compressed(stream, allow_pickle=False, **arrays)  # its zip entries have a fixed date
+    np.savez_compressed(stream, allow_pickle=False, **arrays)  # writes a fixed date, so equal arrays give equal bytes
     return stream.getvalue()
 
 

@@ -32,8 +32,8 @@ _FORMAT = re.compile(r'\{\n "format": (\d{1,4}),')
 _CHECKSUM_KEY = ',\n "sha256": "'
 
 _ROUNDING = 1e-6
-"""Tolerance of the check that a zero-shot accuracy fits N images. The number of correct images, accuracy * N / 100,
-must be whole. It may differ from a whole number by this tolerance * N, because floating-point numbers are rounded."""
+"""Tolerance of the check that a zero-shot accuracy fits N images. The number of correct images is accuracy * N / 100.
+It must be whole up to this tolerance * N, because floating-point numbers are rounded."""
 
 Count = Annotated[int, Field(ge=0)]
 Percentage = Annotated[float, Field(ge=0, le=100)]
@@ -116,7 +116,7 @@ class Manifest(_Strict):
         dirty: whether files differ from the commit.
         versions: versions of Python and of the packages that can change a number.
         device: the processor or accelerator.
-        threads: the CPU threads of the arithmetic.
+        threads: the number of CPU threads that compute.
         artifacts: addresses of the artifacts that the cell read.
         finished_at: UTC time, ISO 8601.
         precision: number format of the towers' products: ``float32``, ``tf32`` or ``bfloat16``; empty in results of
@@ -205,7 +205,7 @@ class Result(_Strict):
 
     @property
     def shifted_accuracy(self) -> float | None:
-        """The mean accuracy on shifted test sets, without the target's own; ``None`` on tracks without shifted sets."""
+        """The mean accuracy on the shifted test sets alone; ``None`` on tracks without such sets."""
         shifted = [e.accuracy for e in self.evaluations if e.dataset != self.cell.dataset.name]
         return fmean(shifted) if shifted and stored_track(self.cell.track).scores_variants else None
 

@@ -135,7 +135,7 @@ def _read_file(path: Path) -> Table:
         raise UserError(f"has two columns {twice[0]!r}", where=str(path), hint="rename one of them")
     uneven = next((number for number, row in enumerate(rows, start=1) if len(row) != len(names)), None)
     if uneven is not None:
-        raise UserError(f"row {uneven} has not as many fields as the header", where=str(path))
+        raise UserError(f"row {uneven} and the header have different numbers of fields", where=str(path))
     return Table({name: [row[index] for row in rows] for index, name in enumerate(names)}, notes)
 
 

@@ -227,7 +227,7 @@ def test_a_table_beside_the_images_is_pointed_to(place: str, tmp_path: Path) -> 
         photograph("red_mug", 0).save(path)
     table = tmp_path / "Table ware" / "labels.csv"
     table.write_text("path,label\n")
-    refused(tmp_path, re.escape(f"if labels.csv has their classes: data add {table}"))
+    refused(tmp_path, re.escape(f"if labels.csv lists the images' classes: data add {table}"))
 
 
 def test_an_existing_name_is_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def test_a_list_of_the_datas_names_in_another_order_is_refused() -> None:
     """Cats were called dogs. A list is in label order, which is the order of the names for folders and tables."""
     entry = entry_with(class_names=["cat", "dog", "Bird"], classes=3)
     with pytest.raises(
-        UserError, match=r"not in label order: 'cat' is where the data's class is 'bird'.*\n.*\{bird: WORDS"
+        UserError, match=r"not in label order: 'cat' is at the position of the class 'bird'.*\n.*\{bird: WORDS"
     ):
         class_words_of(entry, ["bird", "cat", "dog"])
     assert class_words_of(entry, ["cat", "dog", "bird"]) == ("cat", "dog", "Bird")
@@ -40,7 +40,7 @@ def test_words_that_the_tokenizer_cannot_tell_apart_are_refused(words: list[str]
 def test_some_classes_can_be_renamed() -> None:
     entry = entry_with(renamed={"Parting lot": "parking lot"})
     assert class_words_of(entry, ["fish_pond", "Parting lot"]) == ("fish pond", "parking lot")
-    with pytest.raises(ValueError, match="renamed corrects"):
+    with pytest.raises(ValueError, match="replaces some class names"):
         entry_with(renamed={"a": "b"}, class_names=["a", "b"])
 
 

@@ -86,7 +86,7 @@ def test_a_pattern_means_several_tables(tmp_path: Path, monkeypatch: pytest.Monk
         ("dog,test", "dog,extra", "row 3: the split 'extra' is neither train nor test"),
         ("dog,train", ",train", "row 2 has no label"),
         ("photos/1.png", "", "row 2 has no path"),
-        ("dog,train", "dog", "row 2 has not as many fields as the header"),
+        ("dog,train", "dog", "row 2 and the header have different numbers of fields"),
         ("path,", "file,", "has no column 'path', only file, label, split"),
         (",split", ",part", "has no column for the split"),
         (",test", ",train", "lists no images of the split 'test'"),
