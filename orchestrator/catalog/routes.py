@@ -80,7 +80,7 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def files_of(pattern: Path) -> list[Path]:
-    """Return the files that a path or a pattern means. A file whose own path has braces means itself."""
+    """Return the files that a path or a pattern means. The path of an existing file is no pattern, even with braces."""
     return [pattern] if pattern.is_file() else [Path(path) for path in expand_braces(str(pattern))]
 
 

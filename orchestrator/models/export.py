@@ -144,7 +144,7 @@ def save_checked(
     ``pixels``, uint8 (B, 3, S, S). Checksums guarantee equal weights, but the last bit of a product can depend on the
     memory's alignment.
 
-    ``beside``: a context in which the folder gets its name, to write a file about the model at the same time.
+    ``beside``: a context in which the folder gets its name, such as one that writes another file about the model.
 
     Raises ``UserError`` with ``hint`` if the folder cannot be written. Raises ``UserError`` with a hint of its own if
     the difference is more than ``LOGIT_TOLERANCE`` times the largest logit.

@@ -88,9 +88,9 @@ def read_table(path: Path) -> Table:
     """Read a CSV file with a header line, a JSON or parquet file, or tar files.
 
     A pattern such as ``{train,test}.csv`` means several files with the same columns, which are joined. Without a column
-    ``split``, their names tell the parts, as those of tar files do.
+    ``split``, the names of the files state the parts.
 
-    Raises ``UserError`` when the table cannot be read, or is one of several files.
+    Raises ``UserError`` if a file cannot be read, or if it is one of several numbered parquet shards.
     """
     if path.suffix.lower() == ".tar":
         return Table(*read_shards(path))

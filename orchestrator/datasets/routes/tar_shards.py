@@ -73,7 +73,7 @@ def one_pattern(paths: Sequence[Path]) -> Path:
         return paths[0]
     suffix = next((path.suffix for path in paths if path.suffix in TABLES), None)
     if other := next((path for path in paths if path.suffix != suffix or set("{,}") & set(str(path))), None):
-        what = "several paths are added together only if they are tables of one format, without comma and brace"
+        what = "several paths are added together only if they are tables of one format, without a comma or a brace"
         raise UserError(what, where=str(other), hint="give one folder or table")
     root = Path(os.path.commonpath([path.absolute().parent for path in paths]))
     names = [path.absolute().relative_to(root).with_suffix("").as_posix() for path in paths]
@@ -81,14 +81,15 @@ def one_pattern(paths: Sequence[Path]) -> Path:
 
 
 def part_in(name: str) -> str:
-    """Return the part that the name of a file says, such as ``train`` for ``train-000.tar``; empty for no part."""
+    """Return the part that a file's name states, such as ``train`` for ``train-000.tar``; empty if it states none."""
     return next(filter(None, map(part_of, re.split("[/_.-]", name))), "")
 
 
 def parts_by_name(columns: dict[str, list[str]], notes: list[str]) -> dict[str, list[str]]:
-    """Return a table whose column ``split`` is from the names of its files. The column is left out if no name is test.
+    """Return a table without its column ``split``, unless the column has both ``train`` and ``test``.
 
-    ``notes`` then gets a remark.
+    The column holds the parts that the names of the files state. ``notes`` gets a remark if the names state several
+    parts, but not both of these.
     """
     parts = {part for part in columns.get("split", ()) if part}
     if {"train", "test"} <= parts:
