@@ -119,7 +119,7 @@ def execute(
         return retry_store(store.files.is_local, lambda: next_block(plan, store, tried))
 
     def on_event(event: CellEvent) -> list[Cell]:
-        """Return the cells to run next if this event lets a race take a decision; otherwise an empty list.
+        """Record an event. Return the cells that run next if the event lets a race take a decision; otherwise none.
 
         A race can take a decision when all cells that the decision needs have ended.
         """
