@@ -41,9 +41,10 @@ class Finding:
         return f"{self.file}:{self.line}: {self.kind}"
 
 
-def secrets(folder: Path) -> list[Finding]:
-    """Return all text in the tracked files of a repository that looks like a secret."""
-    listed = subprocess.run(["git", "-C", str(folder), "ls-files", "-z"], capture_output=True, text=True, check=True)
+def secrets(folder: Path, *paths: str) -> list[Finding]:
+    """Return all text that looks like a secret in the tracked files of a repository, or only in those at ``paths``."""
+    listing = ["git", "-C", str(folder), "ls-files", "-z", "--", *paths]
+    listed = subprocess.run(listing, capture_output=True, text=True, check=True)
     names = [name for name in listed.stdout.split("\0") if name and not re.search(UNSCANNED, name)]
     names = [name for name in names if (folder / name).is_file() and folder / name != KNOWN]
     command = [sys.executable, "-m", "detect_secrets", "scan", "--exclude-lines", NO_SECRETS, "--", *names]

@@ -9,7 +9,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -152,10 +151,18 @@ def test_a_variants_effect_is_paired_by_seed(ablations: GridResults) -> None:
 
 
 @pytest.fixture(scope="module")
-def two_groups(ablations: GridResults) -> GridResults:
-    first = replace(ablations)
-    vars(first)["groups"] = ablations.groups[:2]
-    return first
+def two_groups() -> GridResults:
+    """Two domains with figures of variants, of datasets and of costs."""
+    results = [
+        result(cell("bolt", dataset, seed=seed, domain=domain, settings=(("top_k", rank),)), 50.0 + rank + seed)
+        for domain in ("general", "aerial")
+        for dataset in ("ants", "bees")
+        for seed in (0, 1)
+        for rank in (4, 8)
+    ]
+    return arrange(
+        results, label_of=lambda cell: {4: "bolt[top_k=4]"}.get(cell.method.settings_dict()["top_k"], "bolt")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +204,7 @@ def test_other_processes_draw_the_same_figures_and_those_of_a_kind_that_is_added
     monkeypatch.setattr(registry, "GROUP_FIGURES", [*registry.GROUP_FIGURES, own])
     drawn = tables_and_figures(two_groups, processes=2)[1]
     for group, sections in drawn_here.items():
-        variants = [*sections.get("variants", []), *effects_of_variants(two_groups, group)]
+        variants = [*sections["variants"], *effects_of_variants(two_groups, group)]
         assert drawn[group] == {**sections, "variants": variants}
 
 
