@@ -3,8 +3,10 @@
 import errno
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -51,10 +53,12 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
 ASCII = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
-def run(place: Path, *words: str | bytes, module: str = "orchestrator") -> subprocess.CompletedProcess[bytes]:
-    """Run a command line where the locale knows ASCII only."""
+def run(
+    place: Path, *words: str | bytes, module: str = "orchestrator", env: Mapping[str, str] = ASCII
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command line, by default where the locale knows ASCII only."""
     command = [sys.executable, "-m", module, *words]
-    return subprocess.run(command, cwd=place, capture_output=True, env=ASCII, timeout=TIMEOUT)
+    return subprocess.run(command, cwd=place, capture_output=True, env=env, timeout=TIMEOUT)
 
 
 @pytest.mark.slow
@@ -70,6 +74,25 @@ def test_names_are_utf8_whatever_the_locale(tmp_path: Path, give_database: GiveD
     none = run(tmp_path, "predict", "größe", "bücher", module="bolt")
     assert none.returncode == 2
     assert none.stderr.decode().startswith("error: größe ")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_texts_are_utf8_whatever_the_encoding_of_the_streams(tmp_path: Path, encoding: str) -> None:
+    """Regression: a traceback, after the command had done its work."""
+    env = {**os.environ, "PYTHONIOENCODING": encoding}
+    ended = run(tmp_path, "plan", "日本.yaml", env=env)
+    assert ended.stderr.decode().startswith("error: GRID: there is no grid file 日本.yaml")
+
+
+def test_names_are_utf8_in_a_locale_of_latin1(tmp_path: Path) -> None:
+    """Regression: the words of the class ``grün`` were ``grã¼n``, without a word."""
+    made = ["localedef", "-i", "en_US", "-f", "ISO-8859-1", str(tmp_path / "en_US.ISO-8859-1")]
+    if not shutil.which("localedef") or subprocess.run(made, capture_output=True).returncode:
+        pytest.skip("this machine cannot make a locale")
+    env = {**os.environ, "LOCPATH": str(tmp_path), "LC_ALL": "en_US.ISO-8859-1"}
+    code = "import sys; from bolt.util.start import prepare_process; prepare_process(); print(ascii(sys.argv[1]))"
+    ended = subprocess.run([sys.executable, "-c", code, "grün"], capture_output=True, env=env, timeout=TIMEOUT)
+    assert ended.stdout.decode() == ascii("grün") + "\n"
 
 
 @pytest.mark.slow
