@@ -7,8 +7,11 @@ import sys
 
 from bolt.util.start import prepare_process
 
-DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
-"""Errors of a full or read-only disk, which the user can fix. They are shown without a traceback."""
+DISK_ERRORS = frozenset({
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG,
+    errno.ELOOP, errno.EFBIG, errno.EIO, errno.ESTALE,
+})  # fmt: skip
+"""Errors of a disk or of a file's path, which the user can fix. They are shown without a traceback."""
 
 
 def start() -> None:

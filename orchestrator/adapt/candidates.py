@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import yaml
 from rich.console import Console
 
 from bolt.methods.auto import FROZEN_CANDIDATES
@@ -15,7 +14,7 @@ from orchestrator.adapt.request import Request
 from orchestrator.adapt.trials import Trial
 from orchestrator.artifacts.features import TestFeatures
 from orchestrator.catalog import BackboneEntry, load_catalog
-from orchestrator.catalog.yaml_files import write_entries
+from orchestrator.catalog.yaml_files import dump_yaml, write_entries
 from orchestrator.grid import load_grid
 from orchestrator.grid.resolve import missing_part
 from orchestrator.models.adoption import adopt_checkpoints
@@ -97,7 +96,7 @@ def plan_trials(request: Request, images: OwnImages, candidates: Sequence[Candid
     if request.backbone == TINY:
         content["fine_tuning"] = TINY_FINE_TUNING
     path = request.work / "grid.yaml"
-    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    path.write_text(dump_yaml(content), encoding="utf-8")
     catalog, root = load_catalog(images.settings.catalog_files), images.settings.data_folder
     grid = load_grid(path, catalog, data_root=root)
     cells = {grid.label(cell): cell for cell in grid.cells}

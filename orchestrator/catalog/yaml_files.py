@@ -59,8 +59,19 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return number
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes quotes around each text that :class:`_Loader` would not read as text."""
+
+
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_int64)
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT_FLOAT, list("-+0123456789"))
+for _either in (_Loader, _Dumper):
+    _either.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT_FLOAT, list("-+0123456789"))
+
+
+def dump_yaml(value: Any, default_flow_style: bool | None = False) -> str:
+    """Return plain data as YAML that :func:`parse_yaml` reads as the same data."""
+    flow = default_flow_style
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=flow)
 
 
 def parse_yaml(text: str, where: str) -> Any:

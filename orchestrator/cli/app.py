@@ -6,9 +6,10 @@ prints the result (docs/adding-a-command.md).
 
 import difflib
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from bolt.model.command import predict
 from orchestrator import __version__
@@ -28,12 +29,22 @@ from orchestrator.cli import (
     sources,
     status,
 )
-from orchestrator.cli.options import PROJECT_FILE
+from orchestrator.cli.options import PROJECT_FILE, at_home
 
 VARIABLES = ("STORE", "DATA", "CACHE", "CACHE_SIZE", "TRACKING_ARTIFACTS", "TRACKING_SERVER", "DRIVER_HOST")
 """The environment variables of the project, without their prefix ``BOLT_``."""
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+class Commands(TyperGroup):
+    """All commands. A shell leaves the sign of the home folder in ``--output=~/model`` to them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [at_home(word) for word in args])
+
+
+app = typer.Typer(
+    cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+)
 
 
 def _print_version(wanted: bool) -> None:

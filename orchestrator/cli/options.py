@@ -54,6 +54,12 @@ def store_url(store: str) -> str:
     return store if "://" in store else os.path.abspath(os.path.expanduser(store))
 
 
+def at_home(word: str) -> str:
+    """Return a path, or an option with one (``--output=~/model``), with ``~`` replaced by the user's home folder."""
+    option, path = re.fullmatch(r"(--[\w-]+=)?(.*)", word, re.DOTALL).groups("")  # type: ignore[union-attr]
+    return f"{option}{os.path.expanduser(path)}"
+
+
 def expanded(path: Path | None) -> Path | None:
     """Return the path with ``~`` replaced by the user's home folder."""
     return path and Path(os.path.expanduser(path))  # Path.expanduser() raises an error for an unknown user
@@ -118,7 +124,7 @@ def store_settings(
     store: StoreUrl = DEFAULT_STORE, data_root: DataRoot = None, catalog: CatalogFiles = None
 ) -> RunSettings:
     """Return the settings of a command that reads a store."""
-    files = tuple(str(path.absolute()) for path in map(expanded, catalog or ()) if path)
+    files = tuple(str(path.absolute()) for path in catalog or ())
     return RunSettings(store, str(data_root.absolute()) if data_root else None, catalog_files=files)
 
 

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from pydantic import BeforeValidator, Field
 
 from orchestrator.catalog.location import Location, grids_folder
 from orchestrator.catalog.validation import StrictModel, validated
-from orchestrator.catalog.yaml_files import read_mapping
-from orchestrator.cli.options import PROJECT_FILE
+from orchestrator.catalog.yaml_files import dump_yaml, read_mapping
+from orchestrator.cli.options import PROJECT_FILE, at_home
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.locks import changing
 
@@ -83,7 +82,7 @@ def remember(catalog: Sequence[Path], data_root: Path) -> Project:
         try:
             if project != before:
                 with replacing(PROJECT_FILE) as temporary:
-                    temporary.write_text(_HEADER + yaml.safe_dump(project.fields, sort_keys=False), encoding="utf-8")
+                    temporary.write_text(_HEADER + dump_yaml(project.fields), encoding="utf-8")
         except OSError:
             return before
     return project
@@ -118,7 +117,7 @@ def _grid_text(entry: DatasetEntry) -> str:
     if entry.max_shots < max(USUAL_SHOTS):
         block["shots"] = [k for k in USUAL_SHOTS if k <= entry.max_shots]
     fields = grid | {"title": entry.title, "description": f"Few-shot methods on {entry.title}.", "blocks": [block]}
-    return _GRID_HEADER + yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    return _GRID_HEADER + dump_yaml(fields, None)
 
 
 def _relative(path: Path) -> str:
@@ -129,7 +128,9 @@ def _relative(path: Path) -> str:
 
 def set_defaults(context: typer.Context) -> None:
     """Make the fields of ``bolt.yaml`` the defaults of the options with the same names, for every command."""
-    context.default_map = _for_commands(context.command, read_project().fields)
+    fields = read_project().fields
+    paths = {key: at_home(value) if isinstance(value, str) else [*map(at_home, value)] for key, value in fields.items()}
+    context.default_map = _for_commands(context.command, paths)
 
 
 def _for_commands(command: Any, fields: dict[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,11 @@ def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
     cannot be read, or there are fewer than two classes.
     """
     path = path.expanduser().absolute()
-    return _of_table(path, columns or {}) if is_table(path) else folder_layout(path)
+    if is_table(path):
+        return _of_table(path, columns or {})
+    if columns:
+        raise UserError(f"{path} is a folder, which has no columns", where="--column", hint="give the table in it")
+    return folder_layout(path)
 
 
 def _checked(layout: Layout, path: Path) -> Layout:

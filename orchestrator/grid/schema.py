@@ -19,6 +19,12 @@ def _as_list(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else (value,)
 
 
+def _as_seeds(value: Any) -> Any:
+    if isinstance(value, int) and value > 1:
+        raise ValueError(f"it may mean {value} seeds, [1, 2, ...], or the one seed [{value}]; write the list")
+    return _as_list(value)
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1)]
 Numbers = Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_list), Field(min_length=1)]
 
@@ -117,7 +123,7 @@ class Block(StrictModel):
     sources: SourcesChoice = SourcesChoice()
     evaluate_on: Names | None = None
     shots: Numbers | None = None
-    seeds: Numbers | None = None
+    seeds: Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_seeds), Field(min_length=1)] | None = None
     methods: Annotated[tuple[MethodChoice, ...], BeforeValidator(_as_list), Field(min_length=1)]
     protocol: Any = None
     precision: Precision | None = None

@@ -68,7 +68,8 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = 
     ``otherwise``: a line that is added to the hint if no known name is near.
     """
     names = sorted(known, key=_natural)
-    near = difflib.get_close_matches(shorten(str(name)), names, n=3, cutoff=0.5)
+    folded = {each.casefold(): each for each in names}
+    near = [folded[each] for each in difflib.get_close_matches(shorten(str(name)).casefold(), folded, n=3, cutoff=0.5)]
     if near:
         hint = "did you mean " + " or ".join(repr(n) for n in near) + "?"
     elif names:

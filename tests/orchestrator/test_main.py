@@ -19,7 +19,7 @@ from tests.helpers.photographs import write_photographs
 from tests.helpers.waiting import TIMEOUT
 
 
-@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EACCES])
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EACCES, errno.ENAMETOOLONG, errno.EIO])
 def test_an_error_of_a_disk_names_the_file_and_does_not_blame_the_store(
     number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -123,6 +123,9 @@ def test_the_home_folder_is_found_where_no_shell_replaces_its_sign(
     (folder / "bolt.yaml").write_text("catalog: ~/own.yaml\ndata_root: ~/pictures\n")
     planned = run("plan", "ware.yaml", "--set", "shots=1", "--only", "method=zero_shot")
     assert f"store: {folder}/mine" in planned
+    assert "home.yaml" in run("data", "add", "--catalog=~/home.yaml", "--name", "at-home", "~/pictures/tools")
+    assert "at-home" in (folder / "home.yaml").read_text()
+    assert not (folder / "~").exists()
     assert f"store: {folder}/~nobody-here" in run("plan", "smoke", "--store=~nobody-here")
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from bolt.clip.image_files import Reading
 from orchestrator.catalog import dataset_ref, excluded_images, load_catalog
-from orchestrator.catalog.yaml_files import read_mapping, write_entries
+from orchestrator.catalog.yaml_files import dump_yaml, parse_yaml, read_mapping, write_entries
 from orchestrator.cli.options import image_reading
 from orchestrator.datasets.adding import Added, DatasetOptions, add_dataset
 from orchestrator.datasets.class_words import class_words
@@ -344,3 +344,4 @@ def test_an_entry_is_read_as_it_was_written(tmp_path: Path, entry: dict[str, obj
         path.write_text("datasets: {a: {title: A}}\n" if before else "")  # a section on one line is extended
         write_entries(path, {"datasets": {"b": entry}})
         assert read_mapping(path) == {"datasets": {**before, "b": entry}}
+    assert parse_yaml(dump_yaml(entry, None), "") == entry

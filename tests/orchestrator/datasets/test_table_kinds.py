@@ -117,6 +117,12 @@ def test_an_ambiguous_table_is_refused(folder: Path, case: str) -> None:
     assert says in str(refusal.value)
 
 
+def test_columns_of_a_folder_are_refused(tmp_path: Path) -> None:
+    """Regression: ``--column`` was ignored, where the user meant the table in the folder."""
+    with pytest.raises(UserError, match="is a folder, which has no columns"):
+        find_layout(tmp_path, {"label": "species"})
+
+
 def test_rows_of_validation_are_not_used_and_a_named_column_stays_named(folder: Path) -> None:
     rows = "1.jpg,cat,x,Training\n2.jpg,dog,y,Training\n3.jpg,cat,x,test\n4.jpg,dog,y,TEST\n5.jpg,fox,z,valid\n"
     table = write(folder / "list.csv", "path,a,b,Usage\n" + rows)

@@ -56,6 +56,8 @@ MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("shots: [1, 4]", "", "blocks[0].shots", ("needed", "trained")),
     ("seeds: [1, 2]", "", "blocks[0].seeds", ("needed", "trained")),
     ("seeds: [1, 2]", "seeds: [0]", "blocks[0].seeds[0]", ("0", "greater than or equal to 1")),
+    ("seeds: [1, 2]", "seeds: 3", "blocks[0].seeds", ("3 seeds, [1, 2, ...]", "the one seed [3]")),
+    ("- trained", "- Trained", METHOD, ("'Trained'", "did you mean 'trained'")),
     ("one, two, four", "wide", "blocks[0].sources", ("leave_one_out", "wide", "domain: NAME")),
     ("one, two, four", "one, seen", "blocks[0]", ("seen", "training images")),
     (SHOTS, SOURCES("leave_two_out"), "blocks[0].sources.rule", ("'leave_two_out'", "'leave_one_out'")),
