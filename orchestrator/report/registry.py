@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from orchestrator.report import costs
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
@@ -174,8 +174,3 @@ def _part_of(group: ComparisonGroup, grid: GridResults) -> GridResults:
     part = GridResults(results=(), label_of=str, metric=grid.metric)
     vars(part).update(sent, groups=(group,), cells={row.cell_id: grid.cells[row.cell_id] for row in group.rows})
     return part
-
-
-def all_of(made: Mapping[Any, Mapping[str, list[T]]]) -> list[T]:
-    """Return the tables or figures of all groups and sections as one list."""
-    return [one for sections in made.values() for own in sections.values() for one in own]

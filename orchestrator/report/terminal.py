@@ -7,7 +7,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from orchestrator.analysis.scores import unscored_sentence
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import DASH, SELECTED_NOTE, k_title
@@ -50,7 +49,7 @@ def terminal_summary(grid: GridResults, *, verbose: bool = False) -> RenderableT
         lower = "; lower is better" if grid.groups[0].metric.lower_is_better else ""
         parts.append(Text(f"mean over datasets (%) ± sample standard deviation over seeds{lower}{more}", style="dim"))
     if grid.unscored:
-        parts.append(Text(unscored_sentence([result.cell.id for result in grid.unscored]), style="yellow"))
+        parts.append(Text(grid.unscored, style="yellow"))
     if grid.failures:
         parts.append(Text(f"{len(grid.failures)} failed:", style="red"))
         shown = grid.failures[:_LISTED_FAILURES]

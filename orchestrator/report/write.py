@@ -16,7 +16,7 @@ from typing import Any
 from orchestrator.analysis.rows import rows_csv
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.page.report_page import render_page
-from orchestrator.report.registry import all_of, tables_and_figures
+from orchestrator.report.registry import T, tables_and_figures
 from orchestrator.report.tables.formats import FILE_FORMATS
 from orchestrator.report.tables.table import Table
 from orchestrator.util.atomic_files import writing
@@ -67,6 +67,11 @@ def _report_files(grid: GridResults, inspected: Collection[str]) -> dict[str, by
             files[f"figures/{slug(figure.name)}.{ending}"] = content
     page = render_page(grid, tables, figures, files_beside=sorted(files), inspected=inspected)
     return {**files, "index.html": page.encode()}
+
+
+def all_of(made: Mapping[Any, Mapping[str, list[T]]]) -> list[T]:
+    """Return the tables or figures of all groups and sections as one list."""
+    return [one for sections in made.values() for own in sections.values() for one in own]
 
 
 def verdict_file(records: Sequence[Mapping[str, Any]]) -> bytes:

@@ -33,9 +33,9 @@ from orchestrator.core.recipes import SourceRecipe
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.grid_report import text_limits
-from orchestrator.report.registry import all_of, report_tables
+from orchestrator.report.registry import report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
-from orchestrator.report.write import table_files, verdict_file
+from orchestrator.report.write import all_of, table_files, verdict_file
 from orchestrator.sharing.frames import COLUMNS, check_finished
 from orchestrator.store import Store
 from orchestrator.store.files import LARGEST

@@ -10,7 +10,7 @@ from orchestrator.analysis.comparable import Ablation, ablations_of, changed_pla
 from orchestrator.analysis.display_names import display_names, summaries
 from orchestrator.analysis.raced_places import RacedPlace, left_out_cells
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
-from orchestrator.analysis.scores import ReadPredictions, scores_of
+from orchestrator.analysis.scores import ReadPredictions, scores_of, unscored_sentence
 from orchestrator.analysis.verdict import VerdictSeries, verdicts_of
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
@@ -88,10 +88,10 @@ class GridResults:
         return row_list(self.results, self.labels, scores, self.published_of)
 
     @property
-    def unscored(self) -> list[Result]:
-        """The results without a score, because the metric needs their predictions, which the store lacks."""
+    def unscored(self) -> str:
+        """A sentence on the results whose score needs predictions that the store lacks; empty if there are none."""
         scored = {row.cell_id for row in self.rows}
-        return [result for result in self.results if result.cell.id not in scored]
+        return unscored_sentence([result.cell.id for result in self.results if result.cell.id not in scored])
 
     @cached_property
     def left_out(self) -> list[Cell]:

@@ -10,8 +10,6 @@ from typing import Any
 from bolt.protocol import Protocol
 from orchestrator.analysis.comparable import base_protocol
 from orchestrator.analysis.display_names import title_of
-from orchestrator.analysis.metrics import METRICS
-from orchestrator.analysis.scores import unscored_sentence
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report.analysis.comparison_group import ComparisonGroup, GroupKey
 from orchestrator.report.analysis.grid_results import GridResults
@@ -20,7 +18,6 @@ from orchestrator.report.page.rendering import render
 from orchestrator.report.registry import Figures, Tables
 from orchestrator.report.tables.changes import switches_text
 from orchestrator.store.results import Manifest
-from orchestrator.tracks import stored_track
 from orchestrator.util.grouping import grouped
 from orchestrator.util.units import pluralize
 
@@ -60,7 +57,6 @@ def render_page(
         finished=len(planned & finished) if planned else len(finished),
         planned=len(planned) or len(finished | failed),
         finished_ids=finished,
-        unscored=unscored_sentence([result.cell.id for result in grid.unscored]),
         conditions=conditions(grid),
         last=max((result.manifest.finished_at for result in grid.results), default=""),
         files_beside=files_beside,
@@ -75,14 +71,13 @@ def _verdict_groups(
     All domains together come first, then each domain. Changed protocols are left out: a table shows their effects.
     """
     groups = [group for group in grid.main_groups if not group.key.ablations]
-    places = list(dict.fromkeys(_place(group.key) for group in groups))
+    places = {_place(group.key): group.track.title for group in groups}
     several = [len(set(values)) > 1 for values in zip(*places, strict=True)]
     verdict_groups = []
-    for place in places:
+    for place, track_title in places.items():
         own = [series for series in grid.shown_verdicts if _place(series) == place and series.verdicts]
         own.sort(key=lambda series: series.domain != "")
-        titles = (stored_track(place[0]).title, *place[1:])
-        title = " · ".join(text for text, shown in zip(titles, several, strict=True) if shown)
+        title = " · ".join(text for text, shown in zip((track_title, *place[1:]), several, strict=True) if shown)
         if own:
             verdict_groups.append((_capitalised(title), [_view(grid, series, groups, figures) for series in own]))
     return verdict_groups
@@ -100,21 +95,21 @@ def _view(
 ) -> dict[str, Any]:
     """Return what the page shows of one series."""
     own = [p for p in groups if _place(p.key) == _place(series) and series.domain in ("", p.key.domain)]
-    group = own[0] if series.domain and own else None  # none for all domains together
+    group = own[0] if series.domain else None  # none for all domains together
     costs = figures[group]["costs"] if group is not None and not series.dataset else []
     domain = _capitalised(series.domain.replace("_", " ") or "all domains together")
     scores = [{score.method: score for score in verdict.comparison.methods} for verdict in series.verdicts]
     return {
         "title": series.dataset or domain,
-        "metric": METRICS[series.metric].averaged_on(stored_track(series.track)),
-        "unit": METRICS[series.metric].in_per_cent,
+        "metric": own[0].mean_of,
+        "unit": own[0].metric.in_per_cent,
         "sentence": f"{_capitalised(series.recommendation(grid.display_names))}.",
         # the columns of the matrix, each with the score of every method that was measured at its k
         "verdicts": list(zip(series.verdicts, scores, strict=True)),
         # the lines of the matrix: first the methods at the largest k, the best set before the other methods; then the
         # methods that were measured only at smaller k
         "methods": list(dict.fromkeys(method for own_scores in reversed(scores) for method in own_scores)),
-        "digits": min((group.digits for group in own), default=2),
+        "digits": min(group.digits for group in own),
         "figure": costs[0] if costs else None,
         "link": group.key.slug if group is not None else "",
         "selects_on_test": any(group.selects_on_test for group in own),

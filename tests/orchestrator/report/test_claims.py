@@ -11,8 +11,9 @@ from bolt.protocol import STRICT
 from orchestrator.analysis.rows import SourceRow
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.page.report_page import render_page
-from orchestrator.report.registry import all_of, report_tables
+from orchestrator.report.registry import report_tables
 from orchestrator.report.tables.table import Table
+from orchestrator.report.write import all_of
 from orchestrator.store import Store
 from orchestrator.store.results import Result
 from tests.helpers.small_results import DATASETS, arrange, base_to_new_result, cell, grid, result, terminal, under

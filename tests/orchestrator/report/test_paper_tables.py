@@ -20,10 +20,11 @@ from orchestrator.report.paper.measured import measured_protocols
 from orchestrator.report.paper.paper_tables import paper_tables, published_tables
 from orchestrator.report.paper.published import AVERAGE, published_footnotes, published_rows
 from orchestrator.report.published_report import write_published
-from orchestrator.report.registry import all_of, report_tables
+from orchestrator.report.registry import report_tables
 from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
 from orchestrator.report.tables.latex import latex_escape, to_latex, to_latex_document
 from orchestrator.report.tables.table import Entry, Table, number
+from orchestrator.report.write import all_of
 from tests.helpers.command import orchestrator
 from tests.helpers.latex_reading import problems
 from tests.helpers.synthetic_results import everything
