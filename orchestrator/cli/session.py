@@ -41,19 +41,19 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     grid, catalog, store, settings = workspace.grid, workspace.catalog, workspace.store, workspace.settings
     runs = GridRuns(grid, catalog, store)
     with grid_lease(store.files, grid.name, partial(print_line, console=console, style="yellow")):
-        plan = make_plan(grid, catalog, store, settings.data_folder, retry_failed=options.retry_failed)
-        check_disk_space(plan, store, options.disk_budget)
-        check_inputs(plan)  # checks the inputs of all cells, although a race may measure only some of them
-        if plan.todo and not options.local:
+        whole = make_plan(grid, catalog, store, settings.data_folder, retry_failed=options.retry_failed)
+        plan = raced_plan(whole, store) if options.raced else whole
+        check_disk_space(whole, store, options.disk_budget)  # a race may measure only some of the cells
+        check_inputs(whole)
+        if whole.todo and not options.local:
             check_ray()
         if options.address is None:  # the machines of a cluster have their own devices and caches
             usable_device(settings)
-            for name in sorted({cell.backbone.name for cell in plan.todo}):
+            for name in sorted({cell.backbone.name for cell in whole.todo}):
                 fetch_weights(catalog.backbone(name), console, where=grid.name)
         print_line(f"{grid.name}: {grid.title}", console, "bold")
-        print_sentence(plan.counts, console)
+        print_sentence(whole.counts, console)
         if options.raced:
-            whole, plan = plan, raced_plan(plan, store)
             print_sentence(race_range(whole, plan, None), console)
         if plan.todo:
             print_sentence(estimate_line(plan), console)
