@@ -54,10 +54,10 @@ class Workspace:
         ``metric``: the metric by which methods are compared; ``None`` for the metric of the grid or of its tracks.
         """
         from orchestrator.planning.plan import results_plan
-        from orchestrator.progress.status_file import was_raced
+        from orchestrator.progress.status_file import last_run, was_raced
 
-        grid, raced = self.grid, was_raced(self.store.files, self.grid.given, self.grid.race)
-        read = replace(grid, metric=metric or grid.metric)
+        raced = was_raced(last_run(self.store.files, self.grid.given), self.grid.race)
+        read = replace(self.grid, metric=metric or self.grid.metric)
         return results_plan(read, self.catalog, self.store, self.settings.data_folder, raced=raced)
 
 
@@ -92,10 +92,10 @@ def results_overrides(grid: str, settings: RunSettings, given: list[str] | None)
     from orchestrator.progress.status_file import namesake, read_status, set_values
     from orchestrator.store import Store
 
-    files = Store(settings.store_url).files
-    if other := namesake(read_status(files, Path(grid).stem), grid):
+    last = read_status(Store(settings.store_url).files, Path(grid).stem)
+    if other := namesake(last, grid):
         typer.echo(printable(f"note: the last run under that name in {settings.store_url} was of {other}"), err=True)
-    values = set_values(files, grid, given)
+    values = set_values(None if other else last, given)
     if values and given is None:
         same = shlex.join(word for value in values for word in ("--set", value))
         note = f"note: {same} is taken from the last run of {Path(grid).stem}; give --set '' to use none"

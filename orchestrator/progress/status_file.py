@@ -117,32 +117,27 @@ class StatusFile:
             self._files.write(_status_name(self.grid), status.model_dump_json(indent=1).encode())
 
 
-def set_values(files: Files, grid: str | os.PathLike[str], given: Sequence[str] | None) -> list[str]:
+def set_values(last: Status | None, given: Sequence[str] | None) -> list[str]:
     """Return the values of ``--set`` for reading a grid's results: the ``given`` values, or else those of the last run.
 
-    So every command sees the cells that were run. ``grid`` is the grid's name or the path of its file. If ``given`` has
-    only an empty value, there are no overrides.
+    So every command sees the cells that were run. If ``given`` has only an empty value, there are no overrides.
     """
     if given is not None:
         return [value for value in given if value]
-    words = _last_words(files, grid)
+    words = _words(last)
     found = [(word, value) for word, value in pairwise([*words, ""]) if word.partition("=")[0] == "--set"]
     return [value if word == "--set" else word.removeprefix("--set=") for word, value in found]
 
 
-def was_raced(files: Files, grid: str | os.PathLike[str], planned: bool) -> bool:
-    """Return whether the last run of a grid was a race. ``planned``: whether the grid's file asks for a race.
-
-    ``grid`` is the grid's name or the path of its file.
-    """
-    words = _last_words(files, grid)
+def was_raced(last: Status | None, planned: bool) -> bool:
+    """Return whether the last run of a grid was a race. ``planned``: whether the grid's file asks for a race."""
+    words = _words(last)
     return "--race" in words or (planned and "--no-race" not in words)
 
 
-def _last_words(files: Files, grid: str | os.PathLike[str]) -> list[str]:
+def _words(last: Status | None) -> list[str]:
     """Return the words of the command line of a grid's last run; none without a run."""
-    status = last_run(files, grid)
-    return shlex.split(status.command) if status else []
+    return shlex.split(last.command) if last else []
 
 
 def _status_name(grid: str) -> str:

@@ -15,7 +15,7 @@ from orchestrator.analysis.rows import ROW_FIELDS, Row, row_list
 from orchestrator.analysis.scores import check_scored, scores_of, unscored_sentence
 from orchestrator.core.settings import RunSettings
 from orchestrator.planning.cell_counts import damaged_sentence
-from orchestrator.progress.status_file import set_values, was_raced
+from orchestrator.progress.status_file import last_run, set_values, was_raced
 from orchestrator.sharing.grid_listing import expand_grid, list_grid
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions
@@ -118,7 +118,7 @@ def verdict(
     opened = Store(store)
     loaded, entries = expand_grid(*_asked(store, grid, catalog, data_root, set_))
     asked = replace(loaded, metric=metric or loaded.metric)
-    raced = was_raced(opened.files, grid, asked.race)
+    raced = was_raced(last_run(opened.files, grid), asked.race)
     plan = Plan(asked, entries, None, asked.cells, sources={}, raced=raced).with_outcomes(opened)
     check_finished(plan.done, asked.given, opened)
     return read_grid_results(plan, opened).verdicts
@@ -131,7 +131,7 @@ def _asked(
     """Return the grid, the settings and the values of ``--set`` for the arguments of a public function."""
     root = None if data_root is None else os.fspath(data_root)
     settings = RunSettings(os.fspath(store), root, catalog_files=tuple(os.fspath(file) for file in catalog))
-    return os.fspath(grid), settings, set_values(Store(store).files, grid, set_)
+    return os.fspath(grid), settings, set_values(last_run(Store(store).files, grid), set_)
 
 
 def finished_results(store: Store, grid: str, cell_ids: Collection[str]) -> tuple[list[Result], str]:

@@ -98,10 +98,10 @@ def test_another_shell_sees_the_progress_of_a_run(tmp_path: Path) -> None:
 def test_the_last_run_says_whether_it_was_a_race_and_what_it_left_out(
     tmp_path: Path, option: str, planned: bool, raced: bool
 ) -> None:
-    assert was_raced(Files(tmp_path), "demo", planned) == planned
+    assert was_raced(last_run(Files(tmp_path), "demo"), planned) == planned
     file = StatusFile(Files(tmp_path), "demo", "Demo", COMMAND + option)
     file.write("ended", Snapshot(race="race: 3 of 4 methods out"))
-    assert was_raced(Files(tmp_path), "demo", planned) == raced
+    assert was_raced(last_run(Files(tmp_path), "demo"), planned) == raced
     assert "race: 3 of 4 methods out" in printed(status_view(Store(tmp_path), "demo", "Demo", []))
 
 
@@ -148,17 +148,17 @@ def test_the_run_of_another_grid_of_the_same_name_is_no_run_of_this_one(tmp_path
         "running", FULL
     )
     for same in (other, copy):
-        assert set_values(files, same, None) == ["shots=1"]
-        assert was_raced(files, same, planned=False)
+        assert set_values(last_run(files, same), None) == ["shots=1"]
+        assert was_raced(last_run(files, same), planned=False)
         assert not namesake(last_run(files, same), same)
-    assert set_values(files, mine, None) == []
-    assert not was_raced(files, mine, planned=False)
+    assert set_values(last_run(files, mine), None) == []
+    assert not was_raced(last_run(files, mine), planned=False)
     assert namesake(read_status(files, "own"), mine) == str(other)
     assert "140/582" not in printed(status_view(Store(tmp_path / "runs"), str(mine), "Mine", []))
     with pytest.raises(UserError, match="never run there"):
         watch(Store(tmp_path / "runs"), str(mine), plain_console())
     other.unlink()  # or the store was moved to another machine
-    assert set_values(files, mine, None) == ["shots=1"]
+    assert set_values(last_run(files, mine), None) == ["shots=1"]
 
 
 def test_a_store_lists_its_runs(tmp_path: Path) -> None:

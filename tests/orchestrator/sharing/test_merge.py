@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from orchestrator.cli.app import app
 from orchestrator.progress.snapshot import Snapshot
-from orchestrator.progress.status_file import StatusFile, set_values, was_raced
+from orchestrator.progress.status_file import StatusFile, last_run, set_values, was_raced
 from orchestrator.sharing.merge import MergedCell, merge_stores
 from orchestrator.store import Store
 from orchestrator.store.predictions import predictions_content, predictions_file
@@ -183,11 +183,11 @@ def test_a_grid_stays_a_race_with_the_values_of_its_run(whole: Store, copy_of: C
     theirs_ran = "python -m orchestrator grid world --race --set shots=1"
     StatusFile(theirs.files, "world", "", theirs_ran).write("ended", Snapshot())
     merge_stores(ours, theirs)
-    assert was_raced(ours.files, "world", planned=False)
-    assert set_values(ours.files, "world", None) == ["shots=1"]
+    assert was_raced(last_run(ours.files, "world"), planned=False)
+    assert set_values(last_run(ours.files, "world"), None) == ["shots=1"]
     StatusFile(ours.files, "world", "", "python -m orchestrator grid world").write("ended", Snapshot())
     merge_stores(ours, theirs)
-    assert not was_raced(ours.files, "world", planned=False)  # the last run of this store counts
+    assert not was_raced(last_run(ours.files, "world"), planned=False)  # the last run of this store counts
 
 
 def test_a_store_is_refused_that_is_empty_or_the_same(whole: Store, tmp_path: Path) -> None:
