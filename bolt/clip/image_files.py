@@ -18,9 +18,10 @@ zero is white          reversed. A TIFF can state this about its values, as many
 several frames         the first frame
 EXIF orientation       applied, except to a benchmark's images, whose published numbers were measured without it.
                        (Pillow itself always applies the orientation of a TIFF)
-damaged metadata       ignored. Truncated pixels are an error, and so is an image that exceeds Pillow's limit for
-                       decompression bombs. A JPEG whose end is missing is an error too, except in a benchmark: Pillow
-                       would show the missing part as grey
+damaged metadata       ignored. Truncated pixels are an error, and so are an image that exceeds Pillow's limit for
+                       decompression bombs, and a line: one side over 400 times as long as the other. A JPEG
+                       whose end is missing is an error too, except in a benchmark: Pillow would show the missing part
+                       as grey
 =====================  ===============================================================================================
 
 If tifffile is installed, it reads the TIFFs whose bands, planes or number formats Pillow does not support.
@@ -61,6 +62,9 @@ _TURNS: dict[Any, Image.Transpose] = {
     8: Image.Transpose.ROTATE_90,
 }  # fmt: skip
 """EXIF orientation -> the operation that turns the picture upright."""
+
+_NARROWEST = 400
+"""Largest ratio of an image's sides. Resized for a tower, a line takes gigabytes, or has no pixels."""
 
 _INFO = "read as"
 
@@ -154,7 +158,7 @@ def reading_notes(found: Iterable[ReadAs], reading: Reading = UPRIGHT) -> list[s
     counts = Counter(remark for one in images for remark in one.remarks)
     notes = [f"{remark}: {count} of {len(images)} images" for remark, count in counts.items()]
     if images and reading.range is None and float(np.median([one.high / one.white for one in images])) < 0.5:
-        low, high = min(one.low for one in images), max(one.high for one in images)
+        low, high = (float(np.median(ends)) for ends in zip(*((one.low, one.high) for one in images), strict=True))
         notes.append(
             f"the images are dark: most values lie in {low:g} to {high:g}, and white is {images[0].white:g}; if white "
             f"is another value, {STATE_RANGE}"
@@ -181,9 +185,8 @@ def _open(source: ImageSource, reading: Reading) -> Image.Image:
     if image is None or reading.bands or reading.range or image.mode[0] in "IF":
         stored = read_values(source, image, reading.bands)
         white = white_of(image, stored.values_HWC)
-        plain, (low, high), complete = to_8_bit(stored, reading.range, white)
-        remarks = remarks if complete else (*remarks, "pixels without data are black")
-        found = ReadAs(turn is not None, remarks, low, high, white)
+        plain, (low, high), more = to_8_bit(stored, reading.range, white)
+        found = ReadAs(turn is not None, (*remarks, *more), low, high, white)
         if image and image.mode[0] == "I" and isinstance(clear := image.info.get("transparency"), int):
             plain.paste(255, mask=Image.fromarray(stored.values_HWC[..., 0] == clear))
         elif image and not reading.bands and has_opacity(image):
@@ -193,6 +196,8 @@ def _open(source: ImageSource, reading: Reading) -> Image.Image:
         samples = tiff_tag(image, SAMPLES, 1) - len(image.getbands())
         if samples > 0 or (plain.mode == "RGB" and image.mode == "RGBA" and not has_opacity(image)):
             found = found._replace(remarks=(*remarks, "bands beyond red, green and blue are not used"))
+    if max(plain.size) > _NARROWEST * min(plain.size):
+        raise ValueError(f"it has {plain.width} x {plain.height} pixels: a line, not a picture")
     if turn is not None and reading.upright:
         plain = plain.transpose(turn)
     if found != ReadAs() or plain is not source:

@@ -96,13 +96,13 @@ def _tiff_values(source: PictureFile) -> Stored:
 
 def to_8_bit(
     stored: Stored, stated: tuple[float, float] | None, white: float
-) -> tuple[Image.Image, tuple[float, float], bool]:
+) -> tuple[Image.Image, tuple[float, float], tuple[str, ...]]:
     """Scale values to a grey or RGB image of 8 bits, from the range ``stated`` or from 0 to ``white``.
 
     If zero is white, the range is reversed.
 
-    Return the image, the 0.5 % and the 99.5 % quantile of the values, and whether every pixel has a value. A value that
-    is missing or not finite becomes black.
+    Return the image, the 0.5 % and the 99.5 % quantile of the values, and remarks. A value that is missing or not
+    finite becomes black.
 
     Raises ``ValueError`` if no range is stated and values lie outside of 0 to ``white``.
     """
@@ -119,4 +119,7 @@ def to_8_bit(
     pixels = np.where(known, np.rint(255 - scaled if zero_is_white else scaled), 0).astype(np.uint8)
     outer = np.percentile(seen, (0.5, 99.5))
     plain = Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0])
-    return plain, (float(outer[0]), float(outer[1])), bool(known.all())
+    remarks = ["pixels without data are black"] * (not known.all())
+    if ((seen < low) | (seen > high)).mean() > 0.5:
+        remarks.append(f"most values are outside of the range {low:g} to {high:g}, so black or white")
+    return plain, (float(outer[0]), float(outer[1])), tuple(remarks)

@@ -7,6 +7,7 @@ opacity keeps its values too.
 import io
 import re
 import sys
+import warnings
 import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -36,7 +37,9 @@ _OTHER_KINDS = (
     (b"^\\0+$", "it begins with zeros, as after a failed copy"),
     (b"^.{4}ftyp(hei|hev|mif1|msf1)", "it is HEIC, which pillow-heif reads"),
     (b"^(\xff\x0a|\0{3}\x0cJXL )", "it is JPEG XL, which pillow-jxl-plugin reads"),
+    (b"^.{4}ftypavi[fs]", "it is AVIF, and damaged or of a kind that Pillow does not read"),
     (b"^.{4}ftyp", "it is a video"),
+    (b'^\\s*[{]\\s*"', "it is JSON, as servers send it in place of a picture"),
     (b"^version https://git-lfs", "it is a pointer of Git LFS; fetch the images with git lfs pull"),
     (b"(?i)^\\s*<(!doctype html|html|head|\\?xml|svg)", "it is a web page or a drawing in XML"),
     (b"^%PDF", "it is a PDF"),
@@ -49,7 +52,11 @@ _OTHER_KINDS = (
 
 @cache
 def register_formats() -> None:
-    """Register the installed packages that let Pillow read HEIC and JPEG XL."""
+    """Register the installed packages that let Pillow read HEIC and JPEG XL, and silence Pillow's warnings.
+
+    They speak of damaged metadata, about which :func:`load_picture` has a remark, and call large photographs an attack.
+    """
+    warnings.filterwarnings("ignore", module=r"PIL\.")
     with suppress(ImportError):
         import pillow_heif  # type: ignore[import-not-found,unused-ignore]
 

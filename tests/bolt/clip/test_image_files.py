@@ -2,6 +2,7 @@
 
 import io
 import struct
+import subprocess
 import sys
 import zlib
 from pathlib import Path
@@ -134,6 +135,31 @@ def test_a_photograph_has_no_note_on_its_range_and_a_dark_mask_has() -> None:
     assert not reading_notes([read_as(bright)] * 3)
     assert "range" in reading_notes([read_as(mask)] * 3)[0]
     assert np.asarray(open_image(mask, Reading(range=(0, 1)))).tolist() == np.full((4, 4), 255).tolist()
+    assert "in 1 to 1, and white is 255" in reading_notes([read_as(image) for image in (bright, mask, mask)])[0]
+
+
+def test_values_outside_of_the_stated_range_are_remarked(tmp_path: Path) -> None:
+    """Regression: photographs with ``--range 0,1`` were white without a word."""
+    Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) + 100).save(tmp_path / "a.png")
+    for high, said in ((1, "most values are outside of the range 0 to 1"), (160, ""), (100, "outside")):
+        assert said in "".join(read_as(open_image(tmp_path / "a.png", Reading(range=(0, high)))).remarks)
+        assert bool(said) == bool(read_as(open_image(tmp_path / "a.png", Reading(range=(0, high)))).remarks)
+
+
+@pytest.mark.parametrize("size", [(20_000, 1), (2, 1000)])
+def test_a_line_is_no_picture(size: tuple[int, int], tmp_path: Path) -> None:
+    """Regression: for an input of 224 pixels, such a line was resized to 3 GiB."""
+    Image.new("RGB", size).save(tmp_path / "line.png")
+    with pytest.raises(UNREADABLE, match=f"{size[0]} x {size[1]} pixels"):
+        open_image(tmp_path / "line.png")
+    assert open_image(Image.new("RGB", (800, 2))).size == (800, 2)
+
+
+def test_pillow_warns_of_no_large_photograph(tmp_path: Path) -> None:
+    Image.new("1", (10_000, 10_000)).save(tmp_path / "large.png")
+    code = "import sys; from bolt.clip.image_files import open_image; print(open_image(sys.argv[1]).size)"
+    ended = subprocess.run([sys.executable, "-c", code, tmp_path / "large.png"], capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("(10000, 10000)\n", "")
 
 
 @pytest.mark.parametrize(
@@ -349,6 +375,8 @@ def test_a_flat_psd_and_twelve_bits_are_read(tmp_path: Path) -> None:
         (b"\n<!DOCTYPE html><title>404</title>", "web page"),
         (b"%PDF-1.7", "PDF"),
         (b"\0\0\0\x20ftypisom" + bytes(20), "video"),
+        (b"\0\0\0\x20ftypavif" + bytes(20), "AVIF, and damaged"),
+        (b'{"error": "not found"}', "JSON"),
         (bytes(128) + b"DICM", "DICOM"),
         (b"what", "cannot read this kind"),
     ],
