@@ -193,7 +193,14 @@ def add(
     images: options.ImageOptions,
     licence: Annotated[str, typer.Option("--licence", help="the licence of the images")] = "own images",
     data_root: Annotated[
-        Path | None, typer.Option("--data-root", envvar="BOLT_DATA", help="folder for the files of hf:OWNER/NAME")
+        Path | None,
+        typer.Option(
+            "--data-root",
+            envvar="BOLT_DATA",
+            parser=options.data_folder,
+            metavar="PATH",
+            help="folder for the files of hf:OWNER/NAME",
+        ),
     ] = None,
     column: Annotated[
         list[str] | None,
@@ -224,7 +231,7 @@ def add(
     if str(path).startswith("hf:"):
         if data_root is None:
             raise UserError("no data root is given", hint=f"pass --data-root PATH or set {DATA_VARIABLE}")
-        find = partial(fetch_layout, str(path), data_root.expanduser().absolute(), Console())
+        find = partial(fetch_layout, str(path), data_root.absolute(), Console())
         path = hub_name(str(path))
     with show_progress(f"decoding {name or dataset_key(path)}", Console()) as advance:
         added = add_dataset(path, files, stated, advance, find)

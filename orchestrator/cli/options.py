@@ -65,6 +65,13 @@ def expanded(path: Path | None) -> Path | None:
     return path and Path(os.path.expanduser(path))  # Path.expanduser() raises an error for an unknown user
 
 
+def data_folder(path: str | Path) -> Path | None:
+    """Return the data root. Raises ``UserError`` for an empty text, which Python would take for the current folder."""
+    if not str(path).strip():
+        raise UserError("the data root is empty", where="--data-root", hint="give a folder, or leave the option out")
+    return expanded(Path(path))
+
+
 JSON_FORMAT = 1
 """Version of the output of ``--json``. Within a version, fields may be added, but not removed or changed in meaning."""
 
@@ -98,7 +105,13 @@ StoreUrl = Annotated[
 ]
 DataRoot = Annotated[
     Path | None,
-    typer.Option("--data-root", envvar="BOLT_DATA", callback=expanded, help="folder that holds your image folders"),
+    typer.Option(
+        "--data-root",
+        envvar="BOLT_DATA",
+        parser=data_folder,
+        metavar="PATH",
+        help="folder that holds your image folders",
+    ),
 ]
 CatalogFiles = Annotated[
     list[Path] | None, typer.Option("--catalog", help="a catalog file of your own; may be repeated")

@@ -45,6 +45,7 @@ WRONG = {
     "a GPU that Ray does not number": (["grid", "smoke", "--device", "cuda:1"], "CUDA_VISIBLE_DEVICES"),
     "missing data": (["grid", "real"], "--data-root"),
     "a missing data root": (["grid", "real", "--data-root", "/nowhere"], "/nowhere"),
+    "an empty data root": (["grid", "smoke", "--data-root", ""], "the data root is empty"),
     "an address without a server": (["grid", "smoke", "--address", "127.0.0.1:1"], "--address"),
     "two exclusive options": (["grid", "smoke", "--local", "--address", "auto"], "exclude"),
     "a limit that --local cannot keep": (["grid", "smoke", "--local", "--cell-limit", "1h"], "--cell-limit"),
