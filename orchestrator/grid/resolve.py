@@ -89,7 +89,8 @@ def resolve_method(
     if not track.takes(method):
         able = sorted(name for name, other in METHODS.items() if track.takes(other))
         names_classes = method.names_new_classes or not track.meets_new_classes
-        reason = "" if names_classes else ": it cannot classify classes that it was not adapted to"
+        reason = f", but on: {', '.join(sorted(method.tracks))}"
+        reason = reason if names_classes else ": it cannot classify classes that it was not adapted to"
         what = f"{method.name} cannot be measured on the {track.name} track{reason}"
         raise location.error(what, f"methods that can: {', '.join(able) or 'none yet'}")
     precision, changes = choice.precision, dict(overrides.methods.get(method.name, {}))

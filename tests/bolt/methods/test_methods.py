@@ -232,6 +232,18 @@ def test_two_methods_cannot_share_a_name() -> None:
         registry.register(replace(method, name="Zero-Shot"))
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"palette": "3"}, {"version": "2"}, {"tracks": "fewshot"}, {"tracks": {"fewshot"}}, {"candidates": ()},
+     {"training_forwards": "3"}, {"meta_recipe": 1}, {"name": None}, {"adapt": "adapt"}],
+)  # fmt: skip
+def test_a_field_of_the_wrong_type_is_refused_when_the_method_is_made(wrong: dict[str, Any]) -> None:
+    """A text as ``palette`` stopped the report, and one as ``tracks`` was read letter by letter."""
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .*; it takes a value of the type"):
+        replace(METHODS["zero_shot"], **wrong)
+    assert replace(METHODS["zero_shot"], palette=3, training_forwards=2).palette == 3
+
+
 def _no_parameter(task: Task, config: BoltSettings) -> None: ...
 
 
