@@ -13,7 +13,7 @@ from orchestrator.catalog.routes import ManifestRoute
 from orchestrator.catalog.validation import as_key, key_problem, validated
 from orchestrator.catalog.yaml_files import read_mapping, write_entries
 from orchestrator.core.events import OnProgress
-from orchestrator.datasets.changes import record_checksums
+from orchestrator.datasets.changes import is_unchanged, record_checksums
 from orchestrator.datasets.class_words import class_words
 from orchestrator.datasets.layouts import Layout, find_layout
 from orchestrator.datasets.opening import open_dataset
@@ -99,6 +99,9 @@ def add_dataset(
         advance: called with the number of decoded images and the number of all images.
         find: returns the layout, given the dataset's key and the names of columns; by default :func:`find_layout`.
 
+    If the entry is there already and says the same of the same images, it stays as it is: the command that wrote it may
+    have been killed before its end.
+
     Raises ``UserError`` if the layout, the names or the images are unusable. In that case, the catalog file is
     unchanged. The list of excluded images may have been written, if the user asked for it.
     """
@@ -109,13 +112,23 @@ def add_dataset(
     catalog = load_catalog([file for file in catalog_files if file != catalog_file or file.exists()])
     if old := catalog.datasets.get(name):
         own_entry = catalog.files["datasets", name] == display_path(catalog_file)
-        if not (options.replace and own_entry):
-            hint = f"give another name: --name {free_name(name, catalog.datasets)}"
-            hint += "; or replace it, if its images have changed: --replace" * own_entry
-            raise UserError(f"there is a dataset {name!r} already, in {catalog.files['datasets', name]}", hint=hint)
-        options = kept_options(options, old)
+        hint = f"give another name: --name {free_name(name, catalog.datasets)}"
+        hint += "; or replace it, if its images have changed: --replace" * own_entry
+        there = UserError(f"there is a dataset {name!r} already, in {catalog.files['datasets', name]}", hint=hint)
+        if not own_entry:
+            raise there
+        if options.replace:
+            options = kept_options(options, old)
     layout = find(name, options.columns) if find else find_layout(path, options.columns)
     options = replace(options, title=options.title or _title(dataset_key(path)))
+    if old and not options.replace:
+        _, fields, _ = _described(name, layout, options, catalog_file)
+        stored = read_mapping(catalog_file)["datasets"][name]
+        counted = ("sizes", "smallest_class", "image_side", "exif_rotation")
+        is_same = fields | {key: stored[key] for key in counted if key in stored} == stored
+        if not is_same or not is_unchanged(old, layout.data_root):
+            raise there
+        return Added(old, layout.data_root, layout.notes)
     return add_layout(name, layout, catalog_files, options, advance, old)
 
 
@@ -132,30 +145,7 @@ def add_layout(
     ``old``: the entry to replace, if any. Raises ``UserError`` as :func:`add_dataset`.
     """
     catalog_file = catalog_files[-1]
-    words, sentences, about_words = class_words(layout.names, options.words)
-    if old and isinstance(old.class_names, dict) and options.words is None:  # the words may have been edited
-        words |= {folder: word for folder, word in old.class_names.items() if folder in words}
-        kept = old.prompts if isinstance(old.prompts, dict) else {}
-        sentences = {folder: kept.get(word, ()) for folder, word in words.items()}
-        about_words = ()
-    prompts: Any = list(options.templates) or "plain"
-    if any(sentences.values()):
-        prompts = {word: [*options.templates, *sentences[name]] or [PLAIN] for name, word in words.items()}
-    fields: dict[str, Any] = {
-        "title": options.title or _title(name),
-        "domain": options.domain,
-        "route": dict(layout.route),
-        "class_names": words,
-        "prompts": prompts,
-        "classes": len(words),
-        "mirrorable": options.mirrorable,
-        "sizes": {"train": 1, "test": 1},  # until the images are counted
-        "splits": {"recipe": layout.recipe},
-        "licence": layout.licence if layout.licence and options.licence == DatasetOptions.licence else options.licence,
-    }
-    fields |= {name: list(value) for name in ("bands", "range") if (value := getattr(options.reading, name))}
-    location = Location(display_path(catalog_file), f"datasets.{name}")
-    entry = validated(DatasetEntry, {"name": name, **fields}, location)
+    entry, fields, about_words = _described(name, layout, options, catalog_file, old)
     _refuse_untestable(open_dataset(entry, layout.data_root))
     parts = ("train", "test") if options.tested else ("train",)
     found = verify_dataset(entry, layout.data_root, advance, parts=parts)
@@ -188,6 +178,39 @@ def add_layout(
     if old:
         record_checksums(entry, layout.data_root)
     return Added(entry, layout.data_root, (*layout.notes, *about_words, *_notes(found, raw)), old, found.copies)
+
+
+def _described(
+    name: str, layout: Layout, options: DatasetOptions, catalog_file: Path, old: DatasetEntry | None = None
+) -> tuple[DatasetEntry, dict[str, Any], tuple[str, ...]]:
+    """Return the catalog entry before its images are counted, its fields as in YAML, and remarks on the class words.
+
+    ``old``: the entry to replace, if any. Its class words are kept.
+    """
+    words, sentences, about_words = class_words(layout.names, options.words)
+    if old and isinstance(old.class_names, dict) and options.words is None:  # the words may have been edited
+        words |= {folder: word for folder, word in old.class_names.items() if folder in words}
+        kept = old.prompts if isinstance(old.prompts, dict) else {}
+        sentences = {folder: kept.get(word, ()) for folder, word in words.items()}
+        about_words = ()
+    prompts: Any = list(options.templates) or "plain"
+    if any(sentences.values()):
+        prompts = {word: [*options.templates, *sentences[name]] or [PLAIN] for name, word in words.items()}
+    fields: dict[str, Any] = {
+        "title": options.title or _title(name),
+        "domain": options.domain,
+        "route": dict(layout.route),
+        "class_names": words,
+        "prompts": prompts,
+        "classes": len(words),
+        "mirrorable": options.mirrorable,
+        "sizes": {"train": 1, "test": 1},  # until the images are counted
+        "splits": {"recipe": layout.recipe},
+        "licence": layout.licence if layout.licence and options.licence == DatasetOptions.licence else options.licence,
+    }
+    fields |= {name: list(value) for name in ("bands", "range") if (value := getattr(options.reading, name))}
+    location = Location(display_path(catalog_file), f"datasets.{name}")
+    return validated(DatasetEntry, {"name": name, **fields}, location), fields, about_words
 
 
 def free_name(name: str, taken: Container[str]) -> str:

@@ -84,6 +84,11 @@ def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str)
     return UserError(what, hint=f"put the images back, or accept the changes: {accept}")
 
 
+def is_unchanged(entry: DatasetEntry, data_root: Path) -> bool:
+    """Return whether the images are those that were added. Images of a user that have no record may be others."""
+    return not entry.is_own or (_read(entry, data_root) is not None and not changes(entry, data_root))
+
+
 def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
     """List how a dataset's images differ from its record or, without a record, from its catalog entry.
 

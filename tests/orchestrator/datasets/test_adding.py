@@ -237,7 +237,32 @@ def test_an_existing_name_is_refused(tmp_path: Path) -> None:
     refused(tmp_path, "'Table ware' may hold lower-case letters.*as in 'table-ware'", name="Table ware")
     add(tmp_path)
     with pytest.raises(UserError, match="there is a dataset 'table-ware' already"):
+        add(tmp_path, title="Other")
+    (tmp_path / "Table ware" / "red_mug" / "000.jpg").unlink()
+    with pytest.raises(UserError, match="there is a dataset 'table-ware' already"):
         add(tmp_path)
+
+
+@pytest.mark.parametrize("moment", ["remember", "write_grid_file"])
+def test_a_killed_command_is_finished_by_the_same_command(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asked for --replace, because the entry was there; ``bolt.yaml`` and the grid file were not."""
+    write_photographs(tmp_path / "ware", 3)
+    monkeypatch.chdir(tmp_path)
+
+    def killed(*_: object) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(f"orchestrator.cli.project.{moment}", killed)
+        with pytest.raises(RuntimeError):
+            command.invoke("data", "add", "ware")
+    before = (tmp_path / "catalog.yaml").read_bytes()
+    assert not (tmp_path / "ware.yaml").exists()
+    assert "ware: 3 classes, 6 training images, 3 test images" in command.invoke("data", "add", "ware")
+    assert (tmp_path / "catalog.yaml").read_bytes() == before
+    assert "1 to do" in command.invoke("plan", "ware.yaml", "--only", "method=zero_shot")
 
 
 def test_unreadable_images_are_listed_and_excluded_on_request(tmp_path: Path) -> None:
