@@ -64,6 +64,16 @@ def changed_places(places: Iterable[Place]) -> frozenset[Place]:
     )
 
 
+def seedless_methods(drawn: Iterable[tuple[str, int, int]]) -> frozenset[str]:
+    """Return the labels that have neither k nor seed. What is measured so is compared at every k.
+
+    If nothing has a k or a seed, no label is returned. ``drawn``: label, k and seed of each row or cell.
+    """
+    every = set(drawn)
+    with_draws = {label for label, k, seed in every if k > 0 or seed > 0}
+    return frozenset({label for label, _, _ in every} - with_draws) if with_draws else frozenset()
+
+
 def comparable_rows(rows: Sequence[Row], ablations: Collection[Ablation]) -> list[Row]:
     """Return the rows that verdicts compare: all rows but those of ablations and changed protocols.
 

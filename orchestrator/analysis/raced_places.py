@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from orchestrator.analysis.comparable import Place, ablations_of, changed_places, place_of
+from orchestrator.analysis.comparable import Place, ablations_of, changed_places, place_of, seedless_methods
 from orchestrator.analysis.metrics import METRICS
 from orchestrator.analysis.race import Race, planned_looks, race
 from orchestrator.analysis.rows import LabelOf, labels_of, row_list
@@ -131,8 +131,7 @@ def raced_places(
     changed = changed_places(by_place)
     found = []
     for place, own in by_place.items():
-        drawn = {labels[cell.id] for cell in own if cell.shots or cell.seed}
-        fixed = {labels[cell.id] for cell in own} - drawn if drawn else set()
+        fixed = seedless_methods((labels[cell.id], cell.shots, cell.seed) for cell in own)
         for k in [] if place in changed else sorted({cell.shots for cell in own} - {0}) or [0]:
             at_k = [cell for cell in own if cell.shots == k or labels[cell.id] in fixed]
             methods = list(dict.fromkeys(labels[cell.id] for cell in at_k))

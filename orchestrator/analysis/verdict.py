@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
 from orchestrator.analysis.best_set import MIN_DATASETS, best_set
+from orchestrator.analysis.comparable import seedless_methods
 from orchestrator.analysis.comparison import RULE, Comparison
 from orchestrator.analysis.costs import costs_of
 from orchestrator.analysis.metrics import METRICS
@@ -132,7 +133,7 @@ def verdicts_of(
         if len(groups) > 1 and not any(race.place[:3] == (track, protocol, backbone) for race in raced):
             groups[""] = [row for own in groups.values() for row in own]
         for domain, own in groups.items():
-            fixed = seedless_methods(own)
+            fixed = seedless_methods((row.method, row.k, row.seed) for row in own)
             without_seeds = fixed | _methods_without_support(own)
             verdicts = []
             for k, compared in _rows_by_k(own, fixed).items():
@@ -152,15 +153,6 @@ def verdicts_of(
                 if verdicts := [Verdict(k, comparison, costs_of(by_k[k], by_id), saves) for k, comparison in found]:
                     every.append(replace(series, verdicts=tuple(verdicts), dataset=test))
     return tuple(every)
-
-
-def seedless_methods(rows: Sequence[Row]) -> frozenset[str]:
-    """Return the labels whose rows have neither k nor seed. Such a row is compared at every k.
-
-    If no row has a k or a seed, no label is returned.
-    """
-    drawn = {row.method for row in rows if row.k > 0 or row.seed > 0}
-    return frozenset({row.method for row in rows} - drawn) if drawn else frozenset()
 
 
 def _methods_without_support(rows: Iterable[Row]) -> frozenset[str]:

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 
-from orchestrator.analysis.comparable import Place
+from orchestrator.analysis.comparable import Place, seedless_methods
 from orchestrator.analysis.metrics import METRICS, Metric
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import Summary, summarize_seeds
-from orchestrator.analysis.verdict import seedless_methods
 from orchestrator.report.notation import DASH, SELECTED, digits_of
 from orchestrator.tracks import Track, stored_track
 from orchestrator.util.identity import slug
@@ -79,7 +78,7 @@ class ComparisonGroup:
         for row in rows:
             self._rows[row.method, row.k, row.test][row.seed] = row
         present = {row.method for row in rows}
-        self.fixed = seedless_methods(rows)
+        self.fixed = seedless_methods((row.method, row.k, row.seed) for row in rows)
         order = [m for m in methods if m in present]
         self.methods: tuple[str, ...] = tuple(sorted(order, key=lambda m: m not in self.fixed))
         self.seeds: tuple[int, ...] = tuple(sorted({row.seed for row in rows if row.method not in self.fixed}))
