@@ -49,10 +49,12 @@ class TestFeatures(OfTestSplit):
         """Encode the test images."""
         images = cache.get(self.images)
         backbone = cache.backbone(self.backbone)
-        batches = scoring_batches(len(images))
+        batches, features = scoring_batches(len(images)), []
         with ReadAhead(lambda batch: images.batch(*batch), batches, cache.device) as pixels:
-            features_ND = torch.cat([backbone.encode_images(pixels(batch)).cpu() for batch in batches])
-        save_tensors({"features": features_ND}, builder.folder / FILE)
+            for start, stop in batches:
+                features.append(backbone.encode_images(pixels((start, stop))).cpu())
+                builder.progress(stop, len(images))
+        save_tensors({"features": torch.cat(features)}, builder.folder / FILE)
         builder.meta.update(images=len(images))
 
     def load(self, artifact: Artifact, device: str) -> Tensor:
@@ -192,6 +194,7 @@ class SupportFeatures(ArtifactSpec):
         for view in range(EVALUATION_VIEW, self.views + 1):
             pixels = pool.pixels(view, indices, self.image_size, self.family)
             features.append(backbone.encode_images(pixels).cpu())
+            builder.progress(view + 1, self.views + 1)
         tensors = {"features_VND": torch.stack(features), "indices_N": torch.from_numpy(indices)}
         save_tensors(tensors, builder.folder / FILE)
         builder.meta.update(images=len(indices), views=self.views)

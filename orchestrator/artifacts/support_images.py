@@ -118,7 +118,7 @@ class SupportImages(ArtifactSpec):
                 np.save(builder.folder / f"listed_{name}.npy", positions)
         transform = partial(decoded.capped_pixels, short_side=self.short_side)
         verify = (entry.name, *cache.settings.data_options)
-        decoded.write_images(part.subset(indices), transform, builder.folder, verify)
+        decoded.write_images(part.subset(indices), transform, builder.folder, verify, builder.progress)
         np.save(builder.folder / "indices.npy", indices)
         np.save(builder.folder / "labels_of_split.npy", part.labels)
         if self.draw in FIELD_DRAWS:

@@ -9,14 +9,16 @@ import torch
 from bolt.clip.input_size import InputSize
 from bolt.task.support import draw_support
 from orchestrator.artifacts.features import SupportFeatures
+from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.required import cell_artifacts, support_images
-from orchestrator.artifacts.spec import ArtifactCache, build
+from orchestrator.artifacts.spec import ArtifactCache, build, with_inputs
 from orchestrator.artifacts.support_images import SupportImages
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions, add_dataset
 from orchestrator.grid import load_grid
+from orchestrator.store.building import BuildProgress
 from tests.helpers.photographs import CLASSES, photograph
 
 GRID = """
@@ -90,6 +92,20 @@ def test_capped_images_take_the_planned_bytes_and_give_similar_views(
     assert taken[0] == 12 * 3 * CAP * round(CAP * PHOTOGRAPH[0] / PHOTOGRAPH[1])
     assert taken[1] == 12 * 3 * PHOTOGRAPH[0] * PHOTOGRAPH[1]
     assert 0 < float((views[0] - views[1]).abs().mean()) < 8  # of 255
+
+
+def test_whatever_goes_through_images_reports_its_progress(
+    folder: Path, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Support images and features of a large dataset took minutes without a word."""
+    told: dict[str, tuple[int, int]] = {}
+    monkeypatch.setattr(BuildProgress, "write", lambda self, done, of: told.update({self._name: (done, of)}))
+    specs = with_inputs(cell_artifacts(cells(catalog, folder, tmp_path)["tip_adapter"], catalog).specs)
+    for spec in specs:
+        build(spec, settings_of(folder, tmp_path))
+    many = [spec for spec in specs if spec.kind in ("images", "features") and not isinstance(spec, Head)]
+    assert {f"status/building/{spec.address.replace('/', '.')}" for spec in many} == told.keys()
+    assert all(done == of > 1 for done, of in told.values())
 
 
 def test_features_of_small_classes_are_estimated_from_these(catalog: Catalog, folder: Path, tmp_path: Path) -> None:
