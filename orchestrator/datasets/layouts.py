@@ -97,10 +97,14 @@ def _checked(layout: Layout, path: Path) -> Layout:
         what = f"the name of the class folder {foreign!a} is not UTF-8"
         raise UserError(what, where=str(path), hint="rename the folder")
     if len(layout.names) < 2:
-        what = f"there is only one class, {layout.names[0]!r}; classification needs at least two"
         hint = "put the images of each class into a folder of its own, side by side"
-        raise UserError(what, where=str(path), hint=hint)
+        raise _one_class(layout.names[0], path, hint)
     return layout
+
+
+def _one_class(name: str, place: Path, hint: str) -> UserError:
+    what = f"there is only one class, {name!r}; classification needs at least two"
+    return UserError(what, where=str(place), hint=hint)
 
 
 def _advice(folder: Path) -> str:
@@ -179,11 +183,11 @@ def _classes(parts: Mapping[str, Path], folder: Path) -> list[Path]:
     elif len(classes) > 1:
         return classes
     else:
-        what = f"there is only one class, {classes[0].name!r}; classification needs at least two"
+        hint = _advice(folder)
         if (inner := [path.name for path in class_folders(classes[0])]) and not images_in(classes[0]):
             remedy = "move them one folder up" if "train" in parts else f"give {classes[0]}"
             hint = f"if its sub-folders ({listed(inner, SHOWN)}) are the classes, {remedy}"
-            raise UserError(what, where=str(root), hint=hint)
+        raise _one_class(classes[0].name, root, hint)
     raise UserError(what, where=str(root if classes else folder), hint=before + _advice(folder))
 
 
