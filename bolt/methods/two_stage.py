@@ -30,7 +30,7 @@ from bolt.clip.tensor_names import layer_norm_names
 from bolt.methods.base import TowerPasses, register_tower_training
 from bolt.task.classifiers import CosineClassifier
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import Trainable, adapted, train, trainable_tower
+from bolt.training.adaptation import Trainable, train, trainable_tower
 from bolt.training.loop import PlainRecipe, TrainingRecipe
 from bolt.util.ranges import AtLeast2, Range
 
@@ -65,16 +65,15 @@ def adapt(task: Task, settings: TwoStageSettings) -> Adapted:
     names = layer_norm_names(frozen.state_dict_open_clip())
     if settings.layer_norms == "in_blocks":
         names = [name for name in names if name.startswith("transformer.")]
-    norms = trainable_tower(frozen.copy(trainable=names))
-    train(task, norms, first)
-    tower = norms.current()
-
+    norms = train(task, trainable_tower(frozen.copy(trainable=names)), first)
+    tower, scale = norms.tower or frozen, task.backbone.logit_scale
     head_CD = task.head_CD.to(task.backbone.device).clone().requires_grad_()
-    classify = normalised_classifier(head_CD, task.backbone.logit_scale)
-    head = Trainable(tower, [head_CD], current=lambda: tower, classify=classify)
-    train(_after(task, first.epochs), head, second)
-    unit_head = CosineClassifier(F.normalize(head_CD.detach(), dim=-1), task.backbone.logit_scale)
-    return adapted(task, replace(head, parameters=[*norms.parameters, head_CD], classify=unit_head))
+    head = Trainable(
+        tower, [head_CD], current=lambda: tower, classify=normalised_classifier(head_CD, scale),
+        classifier=lambda: CosineClassifier(F.normalize(head_CD.detach(), dim=-1), scale),
+    )  # fmt: skip
+    trained = train(_after(task, first.epochs), head, second)
+    return replace(trained, trainable_parameters=norms.trainable_parameters + trained.trainable_parameters)
 
 
 def normalised_classifier(head_CD: Tensor, logit_scale: float) -> Callable[[Tensor], Tensor]:
