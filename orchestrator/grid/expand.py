@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from typing import Any
 
-from bolt.methods import METHODS
+from bolt.methods import METHODS, Method
 from bolt.protocol import Protocol
 from orchestrator.catalog import Catalog, DatasetEntry
 from orchestrator.catalog.location import Location
@@ -96,11 +97,26 @@ def expand_block(
 
 
 def _unread_switches(protocol: Protocol, methods: Iterable[ResolvedMethod]) -> Iterator[str]:
-    """Yield a note for each changed switch that is about a single method, if the block does not have the method."""
-    changed = [text.partition("=")[0] for text in protocol.name.partition("+")[2].split(",")]
-    candidates = (each.method.name for one in methods for each in getattr(one.settings, "parsed", ()))
-    for switch in sorted(METHODS.keys() & {*changed} - {one.method.name for one in methods} - {*candidates}):
-        yield f"note: the switch {switch} makes new cells with the same numbers in a block without the method {switch}"
+    """Yield a note for each changed switch that no method of the block reads."""
+    every = [(each.method, each.settings) for one in methods for each in (one, *getattr(one.settings, "parsed", ()))]
+    for switch in filter(None, (text.partition("=")[0] for text in protocol.name.partition("+")[2].split(","))):
+        if not any(_reads(switch, method, settings) for method, settings in every):
+            what = f"without the method {switch}" if switch in METHODS else "whose methods do not read it"
+            yield f"note: the switch {switch} makes new cells with the same numbers in a block {what}"
+
+
+def _reads(switch: str, method: Method, settings: Any) -> bool:
+    """Return whether a method reads a switch; true for a switch about which methods declare nothing."""
+    match switch:
+        case "baseline_crop":
+            return method.baseline_crop
+        case "validation":
+            return method.uses_validation
+        case "meta_scoring":
+            return method.meta_recipe is not None
+        case "config_selection":
+            return len(method.candidates(settings)) > 1
+    return switch not in METHODS or method.name == switch
 
 
 def _find_targets(block: Block, catalog: Catalog, at: FieldLocations) -> list[DatasetEntry]:

@@ -151,6 +151,7 @@ def plan_record(plan: Plan, store: Store, disk_budget: int | None, gpu: GpuKind 
         "bytes_to_build": bytes_to_build(plan),
         "bytes_free": free_bytes(store),
         "gpu_hours": None if gpu is None else dict(gpu_hours(plan, gpu)),
+        "notes": list(plan.notes),
         "problems": [str(problem) for problem in plan_problems(plan, store, disk_budget)],
     }
 

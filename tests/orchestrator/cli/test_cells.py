@@ -117,8 +117,10 @@ def test_the_plan_counts_what_the_table_shows(folder: Path) -> None:
     assert sum(group["to_do"] for group in plan["methods"]) == 24
     assert sum(kind["bytes"] for kind in plan["artifacts"]) == plan["bytes_to_build"] > 0
     assert set(plan["gpu_hours"]) == {"float32", "tf32", "bfloat16"}
-    assert plan["problems"] == []
-    without = printed("plan", str(folder / "mini.yaml"), "--catalog", words[4], "--json")
+    assert plan["problems"] == plan["notes"] == []
+    unread = ["--set", "protocol.atlas=as_published"]
+    without = printed("plan", str(folder / "mini.yaml"), "--catalog", words[4], *unread, "--json")
+    assert [note.startswith("note: the switch atlas") for note in without["notes"]] == [True]
     assert any("data-root" in problem for problem in without["problems"])
     assert all(f"`{field}`" in PAGE for field in plan if field != "format")
 

@@ -163,6 +163,21 @@ def test_a_switch_of_a_method_that_a_block_lacks_is_noted(load: LoadGrid) -> Non
     assert not load(text, set_=["protocol=published"]).notes  # a whole protocol
 
 
+@pytest.mark.parametrize(
+    ("switch", "value", "reader"),
+    [("baseline_crop", "light", "lora"), ("validation", "whole", "ape_t"),
+     ("meta_scoring", "validation", "meta_init: {meta_support: 4, meta_query: 4}"),
+     ("config_selection", "best_on_test", "linear_probe")],
+)  # fmt: skip
+def test_a_switch_that_no_method_of_a_block_reads_is_noted(
+    switch: str, value: str, reader: str, load: LoadGrid
+) -> None:
+    changed = [f"protocol.{switch}={value}"]
+    (note,) = load(GRID.replace("- trained", "- zero_shot"), set_=changed).notes
+    assert note.startswith(f"note: the switch {switch} makes")
+    assert not load(GRID.replace("- trained", f"- {reader}"), set_=changed).notes
+
+
 def test_a_value_of_set_without_effect_names_the_method_once(load: LoadGrid) -> None:
     text = GRID.replace("- trained", "- linear_probe")
     for value, said in (("linear_probe.learning_rate=0.01", "has no effect"), ("linear_probe.epochs=x", "is 'x'")):
