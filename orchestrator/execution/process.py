@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from orchestrator.util.interrupt import exit_immediately
+from orchestrator.util.interrupt import SIGNALS, exit_immediately
 
 DRIVER_HOST_VARIABLE = "BOLT_DRIVER_HOST"
 """Environment variable that tells the workers of a joined cluster the name of the driver's machine."""
@@ -17,14 +17,14 @@ DRIVER_HOST_VARIABLE = "BOLT_DRIVER_HOST"
 
 @contextlib.contextmanager
 def delay_interrupt() -> Iterator[None]:
-    """Deliver the first Ctrl-C at the end of the block; a second one interrupts at once. SIGTERM ends the block.
+    """Deliver the first Ctrl-C or SIGHUP at the end of the block; a second one acts at once. SIGTERM ends the block.
 
     Ray does not survive an interrupt while it starts or ends: processes stay behind, or this process crashes. Ray also
     replaces this process's handler for SIGTERM. Ray's handler raises ``SystemExit`` with code 15. This function catches
     such an exception, restores this process's own handler and sends this process a SIGTERM again.
     """
-    on_interrupt, on_terminate = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    stopping = on_interrupt is exit_immediately  # while the run stops, the next Ctrl-C must not wait
+    before = {each: signal.getsignal(each) for each in SIGNALS}
+    stopping = before[signal.SIGINT] is exit_immediately  # while the run stops, the next Ctrl-C must not wait
     if stopping or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -33,9 +33,11 @@ def delay_interrupt() -> Iterator[None]:
     def remember(number: int, frame: object) -> None:
         nonlocal pending
         pending = True
-        signal.signal(signal.SIGINT, on_interrupt)
+        signal.signal(number, before[signal.SIGINT])
 
-    signal.signal(signal.SIGINT, remember)
+    for each in (signal.SIGINT, signal.SIGHUP):
+        if before[each] is not signal.SIG_IGN:
+            signal.signal(each, remember)
     try:
         yield
     except SystemExit as ended:
@@ -43,8 +45,8 @@ def delay_interrupt() -> Iterator[None]:
             raise
         terminated = True
     finally:
-        signal.signal(signal.SIGINT, on_interrupt)
-        signal.signal(signal.SIGTERM, on_terminate)  # Ray has set its own handler
+        for each, handler in before.items():  # also that of SIGTERM, for which Ray has set its own
+            signal.signal(each, handler)
     if pending or terminated:
         signal.raise_signal(signal.SIGTERM if terminated else signal.SIGINT)
 

@@ -1,6 +1,7 @@
 """Ctrl-C in two steps: the first stops the run cleanly, the second ends the process immediately.
 
-SIGTERM has the same effect as Ctrl-C. Batch systems, ``ray job stop`` and machines that shut down send it.
+SIGTERM has the same effect as Ctrl-C. Batch systems, ``ray job stop`` and machines that shut down send it. SIGHUP,
+which a closed terminal sends, has this effect too, unless it is ignored: under ``nohup``, the run goes on.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from pathlib import Path
 EXIT_CODE = 130
 """Conventional exit code of a process that Ctrl-C has ended."""
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _SHOW_CURSOR = b"\x1b[?25h"
 
@@ -30,13 +31,15 @@ def two_step_interrupt(on_first: Callable[[], None]) -> Iterator[None]:
         yield
         return
 
+    caught = [each for each in SIGNALS if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
+
     def first(number: int, frame: object) -> None:
-        for each in SIGNALS:
+        for each in caught:
             signal.signal(each, exit_immediately)
         on_first()
         raise KeyboardInterrupt
 
-    before = {each: signal.signal(each, first) for each in SIGNALS}
+    before = {each: signal.signal(each, first) for each in caught}
     try:
         yield
     finally:
@@ -46,9 +49,10 @@ def two_step_interrupt(on_first: Callable[[], None]) -> Iterator[None]:
 
 def exit_immediately(number: int, frame: object) -> None:
     """End this process without cleanup. No result is damaged, because only complete files get their final name."""
-    if sys.stdout.isatty():
-        os.write(sys.stdout.fileno(), _SHOW_CURSOR)
-    os.write(sys.stderr.fileno(), f"\nstopped immediately; continue with: {command_line()}\n".encode())
+    with contextlib.suppress(OSError):  # the terminal is closed
+        if sys.stdout.isatty():
+            os.write(sys.stdout.fileno(), _SHOW_CURSOR)
+        os.write(sys.stderr.fileno(), f"\nstopped immediately; continue with: {command_line()}\n".encode())
     os._exit(EXIT_CODE)
 
 

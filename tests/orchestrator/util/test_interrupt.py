@@ -10,7 +10,7 @@ from typing import IO
 import pytest
 
 from orchestrator.execution.process import delay_interrupt
-from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
+from orchestrator.util.interrupt import EXIT_CODE, SIGNALS, command_line, two_step_interrupt
 
 STOPS_SLOWLY = """
 import os, sys, time
@@ -50,12 +50,21 @@ def started(cleaning: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
             process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_the_first_stops_in_good_order(number: signal.Signals) -> None:
     with started("pass") as (process, said):
         process.send_signal(number)
         assert said.read() == "stopping\ncleaned up\n"
         assert process.wait() == 7
+
+
+def test_a_closed_terminal_does_not_end_a_run_under_nohup() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with two_step_interrupt(lambda: None), delay_interrupt():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("cleaning", [WAITS, ENDS_RAY])
@@ -69,13 +78,14 @@ def test_the_second_leaves_at_once(cleaning: str) -> None:
         assert process.wait() == EXIT_CODE
 
 
-def test_what_was_kept_for_later_still_goes_through_the_first_step() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_what_was_kept_for_later_still_goes_through_the_first_step(number: signal.Signals) -> None:
     heard: list[str] = []
     before = signal.getsignal(signal.SIGINT)
 
     def interrupted_while_ray_starts() -> None:
         with two_step_interrupt(lambda: heard.append("stopping")), delay_interrupt():
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
             heard.append("started")
 
     with pytest.raises(KeyboardInterrupt):
