@@ -35,7 +35,7 @@ from tests.helpers.image_folders import write_image_folders
 
 CONFIG = {
     "embed_dim": 32,
-    "vision_cfg": {"image_size": 32, "layers": [1, 1, 1, 1], "width": 16},
+    "vision_cfg": {"image_size": 32, "layers": [1, 1, 1, 1], "width": 8},
     "text_cfg": {"context_length": 32, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1},
 }
 
@@ -46,8 +46,10 @@ def test_every_configuration_of_open_clip_is_a_backbone() -> None:
     names, kinds, built = open_clip.list_models(), {}, dict[str, type[ImageTower]]()
     for name in names:
         config = open_clip.get_model_config(name)
+        if not config["vision_cfg"].get("timm_model_name"):
+            config["vision_cfg"]["layers"] = [1] * 4 if "RN" in name else 1  # all layers of a tower are alike
         read = json.dumps({field: config.get(field) for field in ("embed_dim", "vision_cfg", "quick_gelu")})
-        if read not in built:  # a third differ only in the text tower, of which nothing is built
+        if read not in built:  # many differ only in the text tower, of which nothing is built
             built[read] = type(meta_tower(config, name))
         kinds[name] = built[read]
     assert len(kinds) >= 140
@@ -98,28 +100,29 @@ def test_identity_follows_the_preprocessing_and_old_entries_keep_theirs() -> Non
 
 @pytest.fixture(scope="module")
 def resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A catalog with a random ResNet CLIP, added by the command."""
+    """A folder with a catalog of three image folders and a random ResNet CLIP, which the command has added."""
     folder = tmp_path_factory.mktemp("resnet")
+    write_image_folders(folder)
     (folder / "small.json").write_text(json.dumps(CONFIG))
     torch.manual_seed(0)
     save_file(dict(open_clip.CLIP(**CONFIG).state_dict()), folder / "small.safetensors")
-    words = ("--name", "resnet", "--gelu", "--catalog", folder / "mine.yaml")
+    words = ("--name", "resnet", "--gelu", "--catalog", folder / "own.yaml")
     invoke("backbones", "add", folder / "small.json", "--file", folder / "small.safetensors", *words)
     return folder
 
 
 def grid(folder: Path, *methods: str) -> list[str]:
     block = {
-        "track": "fewshot", "backbones": ["resnet"], "datasets": ["glyph-inks"], "shots": [1], "seeds": [1],
+        "track": "fewshot", "backbones": ["resnet"], "datasets": ["shades"], "shots": [1], "seeds": [1],
         "methods": [{"auto": {"candidates": ["tip_adapter", "gda"]}} if name == "auto" else name for name in methods],
     }  # fmt: skip
     (folder / "grid.yaml").write_text(yaml.safe_dump({"title": "x", "protocol": "strict", "blocks": [block]}))
-    return [str(folder / "grid.yaml"), "--catalog", str(folder / "mine.yaml"), "--store", str(folder / "store")]
+    return [str(folder / "grid.yaml"), *write_image_folders(folder), "--store", str(folder / "store")]
 
 
 def test_a_resnets_activation_is_that_of_its_text_side(resnet: Path) -> None:
     """OpenAI's RN50 was trained with QuickGELU, and only the text tower has an activation that can be one."""
-    gelu = load_catalog([resnet / "mine.yaml"]).backbone("resnet")
+    gelu = load_catalog([resnet / "own.yaml"]).backbone("resnet")
     quick = gelu.model_copy(update={"quick_gelu": True})
     backbones = [load_backbone(entry, "cpu") for entry in (gelu, quick)]
     assert [backbone.activation for backbone in backbones] == ["gelu", "quick_gelu"]
@@ -215,7 +218,7 @@ def test_a_folder_of_open_clip_is_a_backbone(tmp_path: Path, resnet: Path) -> No
     (theirs / "open_clip_model.safetensors").write_bytes((resnet / "small.safetensors").read_bytes())
     entry = add(theirs)
     assert (entry.interpolation, entry.has_matrices) == ("bilinear", False)
-    shipped = load_catalog([resnet / "mine.yaml"]).backbone("resnet")
+    shipped = load_catalog([resnet / "own.yaml"]).backbone("resnet")
     assert load_backbone(entry, "cpu").digest == load_backbone(shipped, "cpu").digest
 
 
@@ -247,7 +250,7 @@ def test_methods_that_need_named_matrices_are_refused_before_any_work(resnet: Pa
 
 
 def test_it_has_no_sources(resnet: Path) -> None:
-    words = ("--dataset", "glyph-inks", "--backbone", "resnet", "--catalog", resnet / "mine.yaml")
+    words = ("--dataset", "shades", "--backbone", "resnet", "--catalog", resnet / "own.yaml")
     with pytest.raises(UserError, match="features only"):
         invoke("sources", "adopt", resnet / "small.safetensors", *words)
 
@@ -259,14 +262,13 @@ def test_a_backbone_of_features_goes_through_grid_export_and_adapt(
     give_database(resnet / "store" / "mlflow" / "mlflow.db")
     methods = ("zero_shot", "tip_adapter", "linear_probe", "coop", "auto")
     assert "5 cells finished" in invoke("grid", *grid(resnet, *methods), "--local")
-    store = ("--store", resnet / "store", "--catalog", resnet / "mine.yaml")
-    words = ("export", "fewshot.resnet.glyph-inks.k1.tip_adapter", *store, "-o")
+    store = ("--store", resnet / "store", *write_image_folders(resnet))
+    words = ("export", "fewshot.resnet.shades.k1.tip_adapter", *store, "-o")
     assert "equal bit for bit" in invoke(*words, tmp_path / "model")
     with pytest.raises(UserError, match="adapter"):
         invoke(*words, tmp_path / "merged", "--as", "state_dict")
-    write_image_folders(tmp_path)
-    folder = tmp_path / "images" / "shades"
-    invoke("adapt", folder, "--backbone", "resnet", "--output", tmp_path / "mine", *store)
+    folder = resnet / "images" / "shades"
+    invoke("adapt", folder, "--backbone", "resnet", "--output", tmp_path / "mine", *store[:4])
     backbone = bolt.load_backbone(resnet / "small.json", resnet / "small.safetensors", quick_gelu=False)
     assert bolt.load_model(tmp_path / "mine", backbone).predict([next(folder.rglob("*.png"))])
 
@@ -313,7 +315,7 @@ def test_weights_of_the_hub_are_read_from_its_cache(
         load_backbone(remote, "cpu")
     with pytest.raises(UserError, match=r"chendelong/RemoteCLIP of backbone remoteclip-b-32 cannot be fetched"):
         fetch_weights(remote, Console())
-    stated = load_catalog([resnet / "mine.yaml"]).backbone("resnet")
+    stated = load_catalog([resnet / "own.yaml"]).backbone("resnet")
     weights = Weights(hub="owner/name", file="folder/clip.safetensors")
     entry = stated.model_copy(update={"weights": weights})
     before = backbone_ref(entry)
@@ -331,8 +333,9 @@ def test_weights_of_the_hub_are_read_from_its_cache(
 
 @pytest.fixture(scope="module", params=["siglip", "pe", "eva02"])
 def timm_catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A catalog with a random CLIP whose image tower is timm's, added by the command."""
+    """A folder like ``resnet`` with a random CLIP whose image tower is timm's."""
     folder = tmp_path_factory.mktemp(request.param)
+    write_image_folders(folder)
     projection = "none" if request.param == "siglip" else ""
     pool = "token" if request.param == "eva02" else "map"
     vision = {"timm_model_name": f"small_{request.param}", "timm_model_pretrained": False, "timm_pool": pool,
@@ -342,13 +345,13 @@ def timm_catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     torch.manual_seed(0)
     model = open_clip.CustomTextCLIP(16, vision, CONFIG["text_cfg"])
     save_file(dict(model.state_dict()), folder / "small.safetensors")
-    words = ("--name", "resnet", "--gelu", "--catalog", folder / "mine.yaml")
+    words = ("--name", "resnet", "--gelu", "--catalog", folder / "own.yaml")
     invoke("backbones", "add", folder / "small.json", "--file", folder / "small.safetensors", *words)
     return folder
 
 
 def test_a_tower_of_timm_says_so(timm_catalog: Path) -> None:
-    entry = load_catalog([timm_catalog / "mine.yaml"]).backbone("resnet")
+    entry = load_catalog([timm_catalog / "own.yaml"]).backbone("resnet")
     assert (entry.timm, entry.layers, entry.patch) == (True, 2, 8)
     with pytest.raises(UserError, match=r"(?s)prolip needs.*timm's.*lora"):
         invoke("grid", *grid(timm_catalog, "prolip"))
@@ -359,22 +362,22 @@ def test_a_tower_of_timm_is_trained_in_a_grid_exported_and_a_source(
     timm_catalog: Path, tmp_path: Path, give_database: GiveDatabase
 ) -> None:
     give_database(timm_catalog / "store" / "mlflow" / "mlflow.db")
-    entry = load_catalog([timm_catalog / "mine.yaml"]).backbone("resnet")
+    entry = load_catalog([timm_catalog / "own.yaml"]).backbone("resnet")
     backbone = load_backbone(entry, "cpu")
     tuned = {name: 1.01 * tensor for name, tensor in backbone.tower.state_dict_open_clip().items()}
     save_file({f"visual.{name}": tensor for name, tensor in tuned.items()}, tmp_path / "tuned.safetensors")
-    catalog = ("--catalog", timm_catalog / "mine.yaml")
-    words = ("--dataset", "glyph-kinds", "--backbone", "resnet", *catalog)
+    catalog = write_image_folders(timm_catalog)
+    words = ("--dataset", "grounds", "--backbone", "resnet", *catalog[:2])
     invoke("sources", "adopt", tmp_path / "tuned.safetensors", *words)
     one = {"epochs": 1, "batch_size": 16}
     block = {
-        "track": "fewshot", "backbones": ["resnet"], "datasets": ["glyph-inks"], "shots": [1], "seeds": [1],
+        "track": "fewshot", "backbones": ["resnet"], "datasets": ["shades"], "shots": [1], "seeds": [1],
         "methods": ["zero_shot", {"lora": one}, {"bitfit": one}, {"svf": one}, {"atlas": one}, {"bolt": one},
                     "task_arithmetic", "ties", "tsv_merge", "iso_c", "lines", "consensus", "knots"],
-        "sources": {"rule": "leave_one_out", "datasets": ["glyph-kinds", "glyph-inks"]},
+        "sources": {"rule": "leave_one_out", "datasets": ["grounds", "shades"]},
     }  # fmt: skip
     (timm_catalog / "grid.yaml").write_text(yaml.safe_dump({"title": "x", "protocol": "strict", "blocks": [block]}))
     store = ("--store", timm_catalog / "store", *catalog)
     assert "13 cells finished" in invoke("grid", timm_catalog / "grid.yaml", *store, "--local")
-    export = ("export", "fewshot.resnet.glyph-inks.k1.lora", *store, "--as", "state_dict", "-o", tmp_path / "model")
+    export = ("export", "fewshot.resnet.shades.k1.lora", *store, "--as", "state_dict", "-o", tmp_path / "model")
     assert "equal bit for bit" in invoke(*export)
