@@ -28,8 +28,8 @@ from bolt.image_folders import (
 from orchestrator.catalog.routes import TABLES
 from orchestrator.datasets.routes.class_folders import refuse_untested
 from orchestrator.datasets.routes.manifest import find_files, marked_classes, paths_and_labels, read_table
-from orchestrator.datasets.routes.tar_shards import folder_of, is_table
-from orchestrator.util.errors import UserError, unknown_name
+from orchestrator.datasets.routes.tar_shards import folder_of, is_table, part_in
+from orchestrator.util.errors import UserError, shorten, unknown_name
 from orchestrator.util.units import listed
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -46,7 +46,11 @@ SHOWN = 6
 _TO_PARQUET = "write it as parquet first: datasets.load_from_disk(FOLDER)['train'].to_parquet(FILE)"
 
 _MARKS_PART = re.compile(r"(is[\s._-]?)?(train|test|val)(ing)?([\s._-]?(set|image|img|split|flag))?", re.I)
+_OTHER_PART = re.compile("test|val|dev|holdout")
 _YES_NO = {"0", "1", "0.0", "1.0", "true", "false", "yes", "no"}
+
+_NESTED = re.compile(r"""[\[{]\s*(["'\d].*)?[\]}]""", re.DOTALL)
+"""Matches a list or an object of Python or JSON, such as ``['cat']``, but not a text in brackets."""
 
 _FOREIGN_BYTES = re.compile("[\ud800-\udfff]")
 """Lone surrogates: Python writes them for the bytes of a file name that are not UTF-8."""
@@ -203,11 +207,17 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
         raise unknown_name("column", unknown, columns, where=f"--column, table {path}")
     chosen, remarks = choose_columns(columns, given, path)
     paths, labels = paths_and_labels(columns, chosen, path)
+    for key, texts in (("path", paths), ("label", labels)):
+        if nested := next(filter(_NESTED.fullmatch, texts), None):
+            what = f"the {key} {shorten(nested)} is a list or an object"
+            raise UserError(what, where=str(path), hint=f"write one text as the {key} of each image")
     files = paths if readers else find_files(paths, labels, folder, path)
     if moved := next((pair for pair in zip(paths, files, strict=True) if pair[0] != pair[1]), None):
         notes.append(f"{moved[0]} is read as {moved[1]}, and the other paths likewise")
     if not readers and (left_out := len(set(map(str, images_below(folder))) - {str(folder / file) for file in files})):
         notes.append(f"images that the table does not list: {left_out}, not used")
+    if "split" not in chosen and (tests := _tests_beside(path)):
+        notes.append(f"{tests} is not used; if it has the test images, give one table of both parts, or all tables")
     parts = [part_of(text) for text in columns[chosen["split"]]] if "split" in chosen else [""] * len(labels)
     if validation := parts.count("val"):
         notes.append(f"rows of the validation split: {validation}, not used")
@@ -218,6 +228,14 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     route = {"kind": "manifest", "folder": folder.name, "file": file, "columns": chosen}
     recipe = "official" if "split" in chosen else "eighty_twenty"
     return _checked(Layout(folder.parent, route, recipe, tuple(names), (*notes, *remarks)), path)
+
+
+def _tests_beside(table: Path) -> str:
+    """Return the name of a table or folder of test images that belongs to a table of training images, or ``""``."""
+    beside = [*table.parent.glob(f"*{table.suffix}")] if part_in(table.stem) == "train" else []
+    if part_of(table.parent.name) == "train":
+        beside += class_folders(table.parent.parent)
+    return next((path.name for path in sorted(beside) if part_in(path.stem) == "test"), "")
 
 
 def choose_columns(
@@ -243,7 +261,9 @@ def choose_columns(
         if name.casefold() == "split" or any(map(part_of, columns[name])):  # a column ``fold`` may have numbers only
             chosen.setdefault("split", name)
     rest = [name for name in columns if name and name not in chosen.values()]
-    said = [name for name in rest if _MARKS_PART.fullmatch(name) and {*map(str.casefold, columns[name])} <= _YES_NO]
+    texts = {name: {*map(str.casefold, columns[name])} for name in rest if name not in usual["label"]}
+    said = [name for name, values in texts.items() if (_MARKS_PART.fullmatch(name) and values <= _YES_NO)
+            or ("train" in map(part_of, values) and any(map(_OTHER_PART.search, values)))]  # fmt: skip
     if said and "split" not in chosen and not marked_classes(columns):
         what = f"the column {said[0]!r} seems to say which rows are for training"
         hint = "write a column 'split' of train and test, or remove this column for an 80/20 split"

@@ -7,6 +7,7 @@ that folder, with or without suffix, or it may begin in a folder above that fold
 import csv
 import json
 import os
+import posixpath
 import shlex
 import unicodedata
 from collections import defaultdict
@@ -98,7 +99,10 @@ def read_table(path: Path) -> Table:
     if len(files) == 1:
         return _read_file(path)
     if len({file.parent for file in files}) > 1:
-        raise UserError("the tables are in several folders", where=str(path), hint="put them into one folder")
+        hint = (
+            "write one table beside these folders, with paths such as train/1.jpg, and train or test in a column split"
+        )
+        raise UserError("the tables are in several folders", where=str(path), hint=hint)
     tables = [_read_file(file) for file in files]
     first = tables[0]
     for file, table in zip(files, tables, strict=True):
@@ -143,7 +147,12 @@ def _read_json_table(path: Path) -> Table:
     """Read a list of objects, or one object a line. Each object is a row."""
     text = path.read_text(encoding="utf-8-sig")
     lines = (line for line in text.split("\n") if line.strip())
-    rows = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in lines]
+    try:
+        rows = json.loads(text)
+    except ValueError:
+        rows = [json.loads(line) for line in lines]
+    if not isinstance(rows, list):
+        raise ValueError("it is one object; write a list of objects, one for each image, or one object a line")
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("it needs an object for each image")
     names = dict.fromkeys(name for row in rows for name in row)
@@ -258,11 +267,12 @@ def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table:
     Raises ``UserError`` for an image that is missing or listed twice, and for a path that leaves the folder or fits
     several images.
     """
-    given = [path.replace("\\", "/").removeprefix("./") for path in paths]
+    given = [path.replace("\\", "/") for path in paths]
     for row, path in enumerate(given, start=1):
         if ".." in path.split("/"):
             what = f"row {row}: the path {path!r} does not stay inside the folder"
             raise UserError(what, where=str(table), hint="put the table into a folder that holds all its images")
+    given = [posixpath.normpath(path) for path in given]
     if not all(is_inside(path) and os.path.isfile(folder / path) for path in given):
         given = _matched(given, folder, table)
     labelled: dict[str, str] = {}

@@ -193,11 +193,16 @@ def test_a_table_of_json_or_spaces_is_read(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ['{"images": [], "annotations": []}', '{\n"images": []}', '"a"\n', "[" * 100_000, ""]
-)
+    "content",
+    ['{"images": [], "annotations": []}', '{\n"images": []}', '"a"\n', "[" * 100_000, "",
+     '{"path": {"0": "0.png", "1": "1.png"}, "label": {"0": "cat", "1": "dog"}}',
+     '[{"path": "0.png", "label": ["cat"]}, {"path": "1.png", "label": ["dog"]}]'],
+)  # fmt: skip
 def test_json_of_another_kind_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "coco.json").write_text(content)
-    with pytest.raises(UserError, match=r"has no column 'path'|cannot be read as a table"):
+    with pytest.raises(
+        UserError, match=r"has no column 'path', only an empty|cannot be read as a table|the label \['cat'\] is a list"
+    ):
         find_layout(tmp_path / "coco.json")
 
 
@@ -234,6 +239,32 @@ def test_a_column_that_marks_training_rows_is_not_ignored(column: str, values: t
     table = _csv(tmp_path, f"path,label,{column}", f"cat,{yes}", f"dog,{yes}", f"cat,{no}", f"dog,{yes}")
     with pytest.raises(UserError, match=f"{column}.* seems to say which rows are for training"):
         find_layout(table)
+
+
+@pytest.mark.parametrize("others", ["PublicTest PrivateTest", "val", "Dev", "holdout"])
+def test_a_column_of_other_parts_than_train_and_test_is_not_ignored(others: str, tmp_path: Path) -> None:
+    """Regression: FER2013's own test images (``Usage``) were divided anew, together with the training images."""
+    table = _csv(tmp_path, "path,label,Usage", "cat,Training", *(f"dog,{part}" for part in others.split()))
+    with pytest.raises(UserError, match="'Usage' seems to say which rows are for training"):
+        find_layout(table)
+
+
+def test_a_table_of_tests_beside_is_not_ignored_in_silence(tmp_path: Path) -> None:
+    """Regression: beside ``train.csv``, the user's own test images were left out without a word."""
+    (tmp_path / "train").mkdir()
+    (tmp_path / "test").mkdir()
+    inner = _csv(tmp_path / "train", "path,label", "cat", "dog")
+    assert any(note.startswith("test is not used") for note in find_layout(inner).notes)
+    train = _csv(tmp_path, "path,label", "cat", "dog").rename(tmp_path / "train.csv")
+    assert not any("is not used" in note for note in find_layout(train).notes)
+    (tmp_path / "test.csv").touch()
+    assert any(note.startswith("test.csv is not used") for note in find_layout(train).notes)
+
+
+def test_paths_may_have_idle_steps(tmp_path: Path) -> None:
+    _csv(tmp_path, "path,label", "cat", "dog")
+    (tmp_path / "list.csv").write_text("path,label\n.//0.png,cat\n././1.png,dog\n")
+    assert find_layout(tmp_path / "list.csv").names == ("cat", "dog")
 
 
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:
