@@ -71,7 +71,10 @@ def report(
 def results(
     grid: GridName,
     set_: SetValues = None,
-    format_: Annotated[Literal["csv", "json", "parquet"], typer.Option("--format", help="format of the table")] = "csv",
+    format_: Annotated[
+        Literal["csv", "json", "parquet"] | None,
+        typer.Option("--format", help="format of the table; by default that of the file's suffix, or csv"),
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="a file; by default standard output")] = None,
     metrics: Annotated[
         bool, typer.Option("--metrics", help="balanced accuracy, F1, calibration and others, from stored predictions")
@@ -88,7 +91,12 @@ def results(
 
     if metrics and metric:
         raise UserError("--metrics writes all metrics", where="--metric", hint="leave it out")
-    if format_ == "parquet" and output is None:
+    suffix = output.suffix.lower().removeprefix(".") if output else ""
+    chosen = format_ or suffix or "csv"
+    if chosen not in FORMATS or (suffix in FORMATS and suffix != chosen):
+        what = f"the suffix of {output} is that of another format"
+        raise UserError(what, where="-o", hint="name a .csv, .json or .parquet file, or give --format")
+    if chosen == "parquet" and output is None:
         raise UserError("Parquet is a binary format and is not printed", where="--format", hint="name a file with -o")
     seen = results_overrides(grid, settings, set_)
     if metrics:
@@ -98,7 +106,7 @@ def results(
         records = row_records(rows)
     if unscored:
         typer.echo(f"note: {unscored}", err=True)
-    content = FORMATS[format_](records)
+    content = FORMATS[chosen](records)
     if output is None:
         sys.stdout.buffer.write(content)
         return

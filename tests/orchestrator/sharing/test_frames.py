@@ -99,7 +99,7 @@ def test_the_command_writes_every_format(frame: pd.DataFrame, stores: Stores, wh
     tables = {"csv": pd.read_csv(io.StringIO(printed(grid, "--store", whole.url)))}
     for name, read in (("json", pd.read_json), ("parquet", pd.read_parquet)):
         path = tmp_path / f"table.{name}"
-        assert str(path) in printed(grid, "--store", whole.url, "--format", name, "-o", str(path))
+        assert str(path) in printed(grid, "--store", whole.url, "-o", str(path)), "the suffix names the format"
         tables[name] = read(path)
     for table in tables.values():
         pd.testing.assert_frame_equal(table, frame, check_dtype=False)
@@ -115,6 +115,8 @@ def test_errors_of_the_command_are_for_people(stores: Stores, whole: Store, tmp_
         (("--store", str(tmp_path / "empty")), "empty"),
         (("--store", whole.url, "--format", "parquet"), "-o"),
         (("--store", whole.url, "-o", str(tmp_path / "no" / "folder.csv")), "folder.csv"),
+        (("--store", whole.url, "-o", str(tmp_path / "table.xlsx")), "name a .csv, .json or .parquet"),
+        (("--store", whole.url, "--format", "json", "-o", str(tmp_path / "table.csv")), "is that of another format"),
     ):
         with pytest.raises(UserError, match=named):
             printed(grid, *words)
