@@ -4,7 +4,7 @@ Shape legend: N images, C classes, D embedding width, H, W height and width of a
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -185,14 +185,18 @@ def adapt(
 
     Raises:
         bolt.methods.UnknownName: for an unknown method or setting; the message has the most similar name.
-        TypeError: if ``class_names`` is no list, or ``images`` holds an object that is no image.
-        ValueError: if labels are no whole numbers or do not fit the images, if a class has no image, if labels or
-            sources that the method needs are missing, or if a setting has an invalid value or no effect.
+        TypeError: if ``class_names`` or ``images`` has no order, or ``images`` holds an object that is no image.
+        ValueError: if labels are no whole numbers or do not fit the images, if a class has no name or no image, if
+            labels or sources that the method needs are missing, or if a setting has an invalid value or no effect.
         bolt.clip.precision.UnsupportedPrecision: if the device cannot compute in the number format.
     """
     backbone = backbone.at(precision)
-    if isinstance(class_names, str | Mapping):
+    if isinstance(class_names, str | Mapping | Set):
         raise TypeError("class_names is a list of names, in the order of the labels")
+    if isinstance(images, Set):
+        raise TypeError("images is a list, in the order of the labels; a set has no order")
+    if nameless := [label for label, name in enumerate(class_names) if name is None or not str(name).strip()]:
+        raise ValueError(f"class {nameless[0]} has no name")
     class_names = [*map(str, class_names)]
     chosen = METHODS[method]
     wanted = ("fewshot",) if labels is not None else ("tta", "tta_stream")

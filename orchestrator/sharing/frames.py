@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from orchestrator.analysis.rows import ROW_FIELDS, Row, row_list
 from orchestrator.analysis.scores import check_scored, scores_of, unscored_sentence
@@ -21,7 +21,7 @@ from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions
 from orchestrator.store.results import Result
 from orchestrator.tracks import MetricName
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,11 +64,12 @@ def results(
     Returns:
         A frame with the columns of docs/results.md: accuracies in per cent, times in seconds, memory in MiB.
 
-    Raises ``UserError`` if the grid or the catalog is not valid, or if no cell has finished.
+    Raises ``UserError`` if the grid, the catalog or the metric is not valid, or if no cell has finished, and
+    ``TypeError`` if ``catalog`` or ``set_`` is a text, not a list.
     """
     import pandas as pd
 
-    rows, unscored = result_rows(*_asked(store, grid, catalog, data_root, set_), metric)
+    rows, unscored = result_rows(*_asked(store, grid, catalog, data_root, set_, metric), metric)
     if unscored:
         warnings.warn(unscored, stacklevel=2)
     return pd.DataFrame(row_records(rows)).astype(dict.fromkeys(_OPTIONAL, float))  # None becomes NaN
@@ -116,7 +117,7 @@ def verdict(
     from orchestrator.report.grid_report import read_grid_results
 
     opened = Store(store)
-    loaded, entries = expand_grid(*_asked(store, grid, catalog, data_root, set_))
+    loaded, entries = expand_grid(*_asked(store, grid, catalog, data_root, set_, metric))
     asked = replace(loaded, metric=metric or loaded.metric)
     raced = was_raced(last_run(opened.files, grid), asked.race)
     plan = Plan(asked, entries, None, asked.cells, sources={}, raced=raced).with_outcomes(opened)
@@ -126,9 +127,13 @@ def verdict(
 
 def _asked(
     store: PathOrUrl, grid: PathOrUrl, catalog: Sequence[PathOrUrl], data_root: PathOrUrl | None,
-    set_: Sequence[str] | None,
+    set_: Sequence[str] | None, metric: str | None = None,
 ) -> tuple[str, RunSettings, Sequence[str]]:  # fmt: skip
     """Return the grid, the settings and the values of ``--set`` for the arguments of a public function."""
+    if alone := next((each for each in (catalog, set_) if isinstance(each, str | os.PathLike)), None):
+        raise TypeError(f"catalog and set_ are lists, such as [{os.fspath(alone)!r}]")
+    if metric is not None and metric not in get_args(MetricName):
+        raise unknown_name("metric", metric, get_args(MetricName))
     root = None if data_root is None else os.fspath(data_root)
     settings = RunSettings(os.fspath(store), root, catalog_files=tuple(os.fspath(file) for file in catalog))
     return os.fspath(grid), settings, set_values(last_run(Store(store).files, grid), set_)

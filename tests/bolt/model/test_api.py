@@ -157,9 +157,14 @@ def test_names_and_labels_may_be_arrays_but_no_text_and_no_mapping(backbone: Bac
     expected = bolt.adapt(backbone, IMAGES, LABELS, NAMES, method="tip_adapter")
     assert torch.equal(model.logits(IMAGES), expected.logits(IMAGES))
     assert model.about.class_names == tuple(NAMES)
-    for names in ("rgb", dict.fromkeys(range(3), "red")):
+    for names in ("rgb", dict.fromkeys(range(3), "red"), {*NAMES}):
         with pytest.raises(TypeError, match="class_names is a list"):
             bolt.adapt(backbone, IMAGES, LABELS, names, method="zero_shot")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a set has no order"):
+        bolt.adapt(backbone, {"a.png", "b.png"}, [0, 1], NAMES, method="zero_shot")  # type: ignore[arg-type]
+    for nothing in ("", " ", None):
+        with pytest.raises(ValueError, match="class 1 has no name"):
+            bolt.adapt(backbone, IMAGES, LABELS, [NAMES[0], nothing, NAMES[2]], method="zero_shot")  # type: ignore[list-item]
 
 
 def test_a_folder_of_class_folders_gives_images_labels_and_words(tmp_path: Path) -> None:

@@ -122,6 +122,15 @@ def test_errors_of_the_command_are_for_people(stores: Stores, whole: Store, tmp_
             printed(grid, *words)
 
 
+def test_wrong_arguments_of_the_functions_are_said(stores: Stores, whole: Store) -> None:
+    """Regression: a text was read as the list of its letters, and an unknown metric was a ``KeyError``."""
+    for wrong in ({"catalog": "mine.yaml"}, {"set_": "shots=[1]"}):
+        with pytest.raises(TypeError, match="are lists"):
+            library.results(whole.url, stores.grid_file, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="did you mean 'macro_f1'"):
+        library.verdict(whole.url, stores.grid_file, metric="macrof1")  # type: ignore[arg-type]
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize(("command_name", "said"), [("results", "tip_adapter"), ("status", "13 done, 0 to do")])
 def test_a_grid_is_read_without_importing_pytorch(command_name: str, said: str, stores: Stores, whole: Store) -> None:
