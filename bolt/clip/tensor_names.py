@@ -157,7 +157,7 @@ def check_numbers(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> 
 def _list_first(what: str, names: list[str]) -> str:
     """Return one line with ``what`` and the first three ``names``.
 
-    Names that differ only in the number of the block count as one.
+    Names that differ only in their block number are shown once, with ``*`` for the number.
     """
     groups: dict[str, list[str]] = {}
     for name in names:

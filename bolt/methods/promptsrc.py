@@ -9,10 +9,12 @@ and probabilities of the prompted towers; t', f' and p' are those of the frozen 
 
 The divergence is divided by B C, as in the official code. So it is C times smaller than a mean over the images.
 
-The result is the average of the tokens over all epochs, with the weights of a Gaussian whose mean and deviation are 0.6
-of the epochs. The optimiser is SGD with rate 2.5e-3, momentum 0.9 and an L2 penalty of 5e-4 inside the gradient, for 50
-epochs of batches of 4. The preset ``base_to_new`` has the official epochs and Gaussian for new classes. The preset
-``cross_dataset`` has those for transfer to other datasets. What differs from the official code:
+The result is the weighted average of the tokens over all E epochs. The weight of epoch e is proportional to a Gaussian
+at e, with mean 0.6 E and standard deviation 0.6 E. The optimiser is SGD with rate 2.5e-3, momentum 0.9 and an L2
+penalty of 5e-4 inside the gradient, for 50 epochs of batches of 4. The preset ``base_to_new`` has the official epochs
+and Gaussian for new classes. The preset ``cross_dataset`` has those for transfer to other datasets.
+
+What differs from the official code:
 
 - For few-shot the official mean and deviation of the Gaussian are chosen for each dataset: 30 and 30, or 45 and 5
   epochs. Here they are 30 and 30 for all datasets.

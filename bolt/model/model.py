@@ -112,7 +112,10 @@ class Model(ModelParts):
         side = self.tower.shape.image_size
         if pixels_B3SS.dtype != torch.uint8 or pixels_B3SS.shape[1:] != (3, side, side):
             found = f"{pixels_B3SS.dtype} {tuple(pixels_B3SS.shape)}"
-            raise TypeError(f"pixels are uint8 (B, 3, {side}, {side}), not {found}; give a list of images of any size")
+            raise TypeError(
+                f"a tensor of pixels must be uint8 (B, 3, {side}, {side}), but this one is {found}; images of "
+                "other sizes can be given as a list"
+            )
         about, parts = self.about, []
         with torch.inference_mode():
             for batch in torch.split(pixels_B3SS, _BATCH):

@@ -85,7 +85,8 @@ def draw_as_published(
     """
     way, generator = FIELD_DRAWS[code], random.Random(seed)
     if shots < 1 or (way.stream and shots not in way.stream):
-        raise ValueError(f"{code} draws {way.stream or 'at least 1'} images per class, not {shots}")
+        possible = ", ".join(map(str, way.stream)) or "at least 1"
+        raise ValueError(f"{code} draws {possible} images per class, not {shots}")
     drawn = {}
     for count in way.stream[: way.stream.index(shots) + 1] if way.stream else (shots,):
         for part in way.parts:

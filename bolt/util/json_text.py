@@ -18,5 +18,5 @@ def parse_json(text: str | bytes) -> Any:
 def read_json(path: Path) -> Any:
     """Parse a JSON file. Raises ``OSError``, or ``ValueError`` for a file that is not JSON or exceeds 256 MiB."""
     if (size := path.stat().st_size) > _LARGEST:
-        raise ValueError(f"it has {size / 2**20:.0f} MiB, too many for a file of its kind")
+        raise ValueError(f"it has {size / 2**20:.0f} MiB; at most {_LARGEST // 2**20} MiB are read")
     return parse_json(path.read_text(encoding="utf-8"))

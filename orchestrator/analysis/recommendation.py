@@ -129,7 +129,8 @@ less of it."""
 def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:
     """Return in words how much less the method costs than the cheapest rival.
 
-    Only one kind of cost is named: the first in which the method is clearly cheaper.
+    Only one kind of cost is named: the first of ``kinds`` in which the method is cheaper by more than the factor
+    ``FELT``.
     """
     own, other = verdict.cost(method), verdict.cost(cheapest(rivals, verdict.costs, verdict.saves))
     for kind in kinds(verdict.saves):

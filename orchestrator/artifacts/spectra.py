@@ -93,7 +93,7 @@ class SourceDirections(ArtifactSpec):
 
 
 def directions_address(backbone: str, source: SourceRef, top_k: int) -> str:
-    """Return the address of the directions of a cell's source."""
+    """Return the store address of an artifact: the ``top_k`` leading singular directions of a source's task vector."""
     identity = (SourceDirections.version, source, top_k)
     return f"{SourceDirections.kind}/{address(backbone, source.dataset, f'top{top_k}', of=identity)}"
 
@@ -245,7 +245,8 @@ class SourceSet(Sources):
         """Return the smallest stored artifact with at least ``top_k`` directions of a source.
 
         Some methods need more directions for a wide matrix than for a narrow one. Artifacts are built with enough for
-        the widest matrix, so for a narrow matrix ``top_k`` can be smaller than the artifact's number.
+        the widest matrix, so for a narrow matrix the artifact can have more
+        than ``top_k`` directions.
         """
         fewest = round_up(top_k, DIRECTIONS_STEP)
         widest = max(tensor.shape[-1] for tensor in self._pretrained.values() if tensor.ndim)

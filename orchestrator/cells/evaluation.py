@@ -41,7 +41,7 @@ def evaluate_cell(inputs: CellInputs, adapted: Adapted) -> tuple[Scored, ...]:
 def name_new_classes(inputs: CellInputs, adapted: Adapted) -> Adapted:
     """Return the method's result with the target's new classes, if any, added after the base classes.
 
-    The vector of a new class is its embedding in the zero-shot head. If the method changed the text side, it is the
+    The vector of a new class is its embedding in the zero-shot head or, if the method changed the text side, the
     method's embedding of the class name. Raises :class:`bolt.task.classifiers.NoNewClasses` if the classifier takes no
     new classes.
     """

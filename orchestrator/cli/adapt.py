@@ -13,7 +13,10 @@ from orchestrator.util.errors import UserError
 
 
 class AdaptCommand(TyperCommand):
-    """The command ``adapt``. The error for an unknown option, such as ``--epochs``, names methods with this setting."""
+    """The command ``adapt``.
+
+    If an unknown option, such as ``--epochs``, has the name of a setting of default candidates, the error lists them.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:

@@ -52,11 +52,11 @@ def export(
     difference = save_model(made, result, loaded, folder, form, with_basis=with_basis)
     how = "from the stored adapter" if made.how == "kept" else "made by running the cell again"
     recorded = f"recorded {result.accuracies[0]:.2f} %" if made.warnings else "equal to the recorded one"
-    logits = "equal bit for bit" if difference == 0 else f"within {difference:.1e}"
+    logits = "the same as" if difference == 0 else f"within {difference:.1e} of"
     print_line(f"{result.cell.id}")
     print_line(f"  model: {how}")
     print_line(f"  accuracy: {made.accuracy:.2f} %, {recorded}")
-    print_line(f"  read back: logits of {COMPARED_IMAGES} test images {logits}")
+    print_line(f"  read back: the logits of {COMPARED_IMAGES} test images are {logits} those before saving")
     print_line(f"  written: {folder}")
     for warning in made.warnings:
         print_line(f"  warning: {warning}", style="yellow")

@@ -67,7 +67,7 @@ def grid(
             "--cell-limit",
             metavar="DURATION",
             parser=partial(parse_duration, where="--cell-limit"),
-            help="stop a cell that runs longer, e.g. 90min; 0 for no limit; by default 6h",
+            help="stop a cell that runs longer than this, e.g. 90min; by default 6h; 0 for no limit",
         ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="print every verdict and every table at the end")] = False,

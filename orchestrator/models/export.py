@@ -138,16 +138,18 @@ def save_checked(
     hint: str = "",
     beside: AbstractContextManager[None] | None = None,
 ) -> float:
-    """Save a model with its model card, read it back, and compare the logits. The folder gets its name only after that.
+    """Save a model with its model card, read it back, and compare the logits.
+
+    The model is saved in a temporary folder, which is renamed to ``folder`` only after that.
 
     Returns the largest difference between the logits of the model in memory and those of the model read back, for
     ``pixels``, uint8 (B, 3, S, S). Checksums guarantee equal weights, but the last bit of a product can depend on the
     memory's alignment.
 
-    ``beside``: a context in which the folder gets its name, such as one that writes another file about the model.
+    ``beside``: a context manager that is entered after the check, around the renaming. ``adapt`` writes its page in it.
 
     Raises ``UserError`` with ``hint`` if the folder cannot be written. Raises ``UserError`` with a hint of its own if
-    the difference is more than ``LOGIT_TOLERANCE`` times the largest logit.
+    a logit is not finite, or if the difference is more than ``LOGIT_TOLERANCE`` times the largest logit.
     """
     place = folder.with_name(f".{folder.name}.checking")
     shutil.rmtree(place, ignore_errors=True)  # left by a killed command, with whatever it had begun to write

@@ -157,9 +157,10 @@ def plan_record(plan: Plan, store: Store, disk_budget: int | None, gpu: GpuKind 
 
 
 def race_record(plan: Plan, store: Store, gpu: GpuKind | None) -> dict[str, Any]:
-    """Return the number of places that have a race, and the fewest cells and GPU-hours that all these races take.
+    """Return the least that a run with ``--race`` does: the number of races, and the cells and GPU-hours of the grid.
 
-    A place is a track, protocol, backbone, domain and k.
+    There is one race for each track, protocol, backbone, domain and k where methods can be compared. The cells without
+    a race are counted too.
     """
     first = raced_plan(plan, store)
     return {

@@ -39,7 +39,9 @@ def write_field(folder: Path, *, reprinted: bool = False) -> Path:
     """
     lede = (
         "What the literature has measured on CoOp's eleven datasets and on the variants of ImageNet. Every line names "
-        "its source; footnotes say what chose its settings. " + "Reprinted numbers are among them." * reprinted
+        "its source. Footnotes say which labels chose a method's settings, and what else is special about a number. "
+        + "Numbers that one publication reprints from another are included."
+        * reprinted
     )
     verdicts, tables = field_verdicts(reprinted=reprinted), field_tables(reprinted=reprinted)
     return _write(folder, verdicts, [*tables, sources_table()], "the published accuracies", lede)

@@ -132,7 +132,7 @@ def _options(grid: str, settings: RunSettings, overrides: Sequence[str]) -> list
 
 
 def _identities(entries: Iterable[DatasetEntry], settings: RunSettings) -> dict[str, str]:
-    """Return name -> digest of each dataset, as in a cell's identity. A new image in a folder changes the digest."""
+    """Return the name of each dataset -> the digest in its cells' identities. A new image in a folder changes it."""
     return {entry.name: dataset_ref(entry, settings.data_folder).digest for entry in entries}
 
 

@@ -86,7 +86,9 @@ def _class_names(entry: DatasetEntry, parts: Sequence[Shards], folder: Path) -> 
     """
     names, *others = {part.names for part in parts}
     if others:
-        raise UserError("the files of the parts do not name the same classes", where=str(folder))
+        raise UserError(
+            "the train files and the test files do not give the same class names in the same order", where=str(folder)
+        )
     if names is not None:
         return list(names)
     values = sorted({value for part in parts for value in part.values})
@@ -121,7 +123,10 @@ class Shards:
             self.files.append(file)
             named.add(names_in(file.schema_arrow, label))
         if len(named) > 1:
-            raise UserError("the files of a part do not name the same classes", where=str(folder / paths[0]))
+            raise UserError(
+                "the files of one part (train or test) do not give the same class names in the same order",
+                where=str(folder / paths[0]),
+            )
         if None in self.values:
             missing = f"{self.values.count(None)} images have no label in column {label!r}"
             raise UserError(f"{missing} of {pluralize(len(paths), 'file')}", where=str(folder))

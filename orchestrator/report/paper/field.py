@@ -225,9 +225,9 @@ def _remarks(number: FieldNumber) -> tuple[str, ...]:
         "drawn": "settings chosen on validation images that were drawn as the support",
         "whole": "settings chosen on the whole validation split",
         "test": "settings chosen on the test set",
-        "not stated": "what chose its settings is not stated",
+        "not stated": "how the settings were chosen is not stated",
     }[number.validation]
-    return tuple(filter(None, [number.note or validation]))
+    return tuple(filter(None, [validation, number.note]))
 
 
 def _measured_lines(grid: GridResults) -> dict[Place, list[Line]]:

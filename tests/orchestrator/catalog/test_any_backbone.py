@@ -264,7 +264,7 @@ def test_a_backbone_of_features_goes_through_grid_export_and_adapt(
     assert "5 cells finished" in invoke("grid", *grid(resnet, *methods), "--local")
     store = ("--store", resnet / "store", *write_image_folders(resnet))
     words = ("export", "fewshot.resnet.shades.k1.tip_adapter", *store, "-o")
-    assert "equal bit for bit" in invoke(*words, tmp_path / "model")
+    assert "are the same as those before saving" in invoke(*words, tmp_path / "model")
     with pytest.raises(UserError, match="adapter"):
         invoke(*words, tmp_path / "merged", "--as", "state_dict")
     folder = resnet / "images" / "shades"
@@ -380,4 +380,4 @@ def test_a_tower_of_timm_is_trained_in_a_grid_exported_and_a_source(
     store = ("--store", timm_catalog / "store", *catalog)
     assert "13 cells finished" in invoke("grid", timm_catalog / "grid.yaml", *store, "--local")
     export = ("export", "fewshot.resnet.shades.k1.lora", *store, "--as", "state_dict", "-o", tmp_path / "model")
-    assert "equal bit for bit" in invoke(*export)
+    assert "are the same as those before saving" in invoke(*export)

@@ -94,7 +94,7 @@ UNUSABLE: dict[str, tuple[Any, Any, dict[str, Any], str, str]] = {
     ),
     "a label of no class": (([0, 1, 2], ["a", "b"]), None, {}, "eighty_twenty", "the label 2 is outside 0 to 1"),
     "no label": (([0, None, 1], ["a", "b"]), None, {}, "eighty_twenty", "1 images have no label"),
-    "other classes": (([0, 1], ["a", "b"]), ([0, 1], ["b", "a"]), PARTS, "official", "do not name the same classes"),
+    "other classes": (([0, 1], ["a", "b"]), ([0, 1], ["b", "a"]), PARTS, "official", "not give the same class names"),
     "no test part": (([0, 1], ["a", "b"]), None, {}, "official", "mine comes without a 'test' split"),
     "parts to be split": (([0, 1], ["a", "b"]), ([0, 1], ["a", "b"]), PARTS, "eighty_twenty", "would ignore"),
     "an empty part": (([0, 1], ["a", "b"]), ([], ["a", "b"]), PARTS, "official", "no images in its test split"),
@@ -244,7 +244,7 @@ def test_numbered_folders_count_by_their_number(tmp_path: Path) -> None:
         ("mnist", "rm -r MNIST", "python -m orchestrator data prepare mnist"),
         ("mnist", "truncate -s -5 MNIST/raw/t10k-images*", "torchvision's MNIST(train=False) cannot be read"),
         ("stl10", "rm stl10_binary/class_names.txt", "no file names the classes"),
-        ("country211", "rm -r country211/test/AC", "the parts do not name the same classes"),
+        ("country211", "rm -r country211/test/AC", "do not have the same classes"),
     ],
 )
 def test_incomplete_files_are_refused(tmp_path: Path, name: str, damage: str, says: str) -> None:

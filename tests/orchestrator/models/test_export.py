@@ -188,7 +188,7 @@ def test_the_output_of_the_command(world: World, tmp_path: Path) -> None:
     assert result.cell.id in said
     assert "stored adapter" in said
     assert f"accuracy: {result.accuracies[0]:.2f} %" in said
-    assert "logits of 16 test images equal bit for bit" in said
+    assert "the logits of 16 test images are the same as those before saving" in said
     names = load_file(tmp_path / "model" / "adapter.safetensors")
     assert {name.split("/")[0] for name in names} == {"classifier", "coefficients", "probe", "u", "v"}
     load_model(tmp_path / "model", world.loaded.backbone(result.cell.backbone))
