@@ -98,6 +98,7 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
             write_table(printed, out, as_json=False, threshold=score)
             out.detach()
         sure = sum(score is None or row.score >= score for row in journal if not row.error)
+        remarks = Counter(remark for row in journal for remark in row.remarks)
         journal.remove()
 
     lines = [f"{labelled:,} images labelled"]
@@ -108,6 +109,7 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
     elif threshold:
         lines = [f"all {labelled:,} images are left to you: none reaches the score {threshold.score:.3f}"]
     lines += [f"note: {line}" for line in unused_lines(unused)]
+    lines += [f"note: {remark}: {count:,} of {journal.count:,} images" for remark, count in remarks.items()]
     if unreadable:
         lines.append(f"not read: {len(unreadable):,} of {journal.count:,}")
     lines += [f"  {shown(row.path)}: {shown(row.error)}" for row in unreadable]

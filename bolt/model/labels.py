@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.clip.image_files import UNREADABLE
+from bolt.clip.image_files import UNREADABLE, open_named, read_as
 from bolt.image_folders import iterate_images
 from bolt.model.model import Model
 
@@ -46,6 +46,7 @@ class Row:
         score: probability of ``label``.
         margin: probability of ``label`` minus that of ``second_label``.
         error: the reason why the file cannot be read, or empty. A row with a reason has no prediction.
+        remarks: notes on the parts of the file that are not used, such as further frames.
     """
 
     path: str
@@ -54,6 +55,7 @@ class Row:
     second_label: str = ""
     margin: float = 0.0
     error: str = ""
+    remarks: Sequence[str] = ()
 
     def shown(self) -> Row:
         """Return the row with names that are safe to print on a terminal."""
@@ -77,7 +79,7 @@ def image_paths(given: Sequence[str], listed: BinaryIO, unused: Counter[str]) ->
 
 def label_images(model: Model, paths: Iterable[str]) -> Iterator[Row]:
     """Yield a row for each image, in order. Raises ``CannotLabel`` if the model gives NaN or infinite scores."""
-    rest, waiting = iter(paths), deque[list[tuple[str, Future[Tensor]]]]()
+    rest, waiting = iter(paths), deque[list[tuple[str, Future[tuple[Tensor, tuple[str, ...]]]]]]()
     pool = ThreadPoolExecutor(torch.get_num_threads())
     try:
         while batch := list(islice(rest, BATCH)):
@@ -90,31 +92,34 @@ def label_images(model: Model, paths: Iterable[str]) -> Iterator[Row]:
         pool.shutdown(cancel_futures=True)
 
 
-def _pixels(model: Model, path: str) -> Tensor:
+def _pixels(model: Model, path: str) -> tuple[Tensor, tuple[str, ...]]:
+    """Return the pixels of an image file for the model, and remarks on what is not used."""
     if "\0" in path:
         raise OSError("it has a zero byte (UTF-16, or find -print0): list the paths in UTF-8, one per line")
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError("it is not a file")  # reading a pipe could wait forever
-    return model.pixels([path])[0]
+    image = open_named(path, model.about.reading)
+    return model.pixels([image])[0], read_as(image).remarks
 
 
-def _rows(model: Model, batch: list[tuple[str, Future[Tensor]]]) -> list[Row]:
+def _rows(model: Model, batch: list[tuple[str, Future[tuple[Tensor, tuple[str, ...]]]]]) -> list[Row]:
     pixels, rows = [], {}
     for path, future in batch:
         try:
-            pixels.append((path, future.result()))
+            pixels.append((path, *future.result()))
         except UNREADABLE as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             rows[path] = Row(path, error=" ".join(reason.removeprefix(f"{path} ").split()))
     if pixels:
-        logits_BC = model.logits(torch.stack([image for _, image in pixels]))
+        logits_BC = model.logits(torch.stack([image for _, image, _ in pixels]))
         if not torch.isfinite(logits_BC).all():
             raise CannotLabel("the model gives NaN or infinite scores, so its weights are damaged")
         names = *model.about.class_names, ""
         padded_BC = F.pad(logits_BC, (0, int(len(names) == 2)), value=-torch.inf)  # a model of one class has no second
         top = padded_BC.softmax(dim=-1).topk(2)
-        for (path, _), scores, classes in zip(pixels, top.values.tolist(), top.indices.tolist(), strict=True):
-            rows[path] = Row(path, names[classes[0]], scores[0], names[classes[1]], scores[0] - scores[1])
+        for (path, _, remarks), scores, classes in zip(pixels, top.values.tolist(), top.indices.tolist(), strict=True):
+            margin = scores[0] - scores[1]
+            rows[path] = Row(path, names[classes[0]], scores[0], names[classes[1]], margin, remarks=remarks)
     return [rows[path] for path, _ in batch]
 
 
@@ -187,8 +192,9 @@ def _beginning(path: str) -> bytes:
 
 def write_table(rows: Iterable[Row], stream: IO[str], *, as_json: bool, threshold: float | None) -> None:
     """Write the rows without an error as CSV or JSON lines. With a threshold, there is a column ``unsure``."""
+    hidden = ("error", "remarks")
     readable = (asdict(row) for row in rows if not row.error)
-    records = ({key: value for key, value in record.items() if key != "error"} for record in readable)
+    records = ({key: value for key, value in record.items() if key not in hidden} for record in readable)
     if threshold is not None:
         records = ({**record, "unsure": record["score"] < threshold} for record in records)
     if as_json:

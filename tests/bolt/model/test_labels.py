@@ -94,6 +94,14 @@ def test_every_image_has_its_row_and_what_is_no_image_is_named(model: tuple[Path
     assert "is there already" in run(folder, "pics", "-o", "labels.csv").stderr
 
 
+def test_what_is_not_used_of_an_image_is_said(model: tuple[Path, Model], pictures: Path) -> None:
+    """Regression: a scan of several pages got the label of its first page without a word."""
+    picture(0).save("pics/two.gif", save_all=True, append_images=[picture(1)])
+    done = run(model[0], "pics/two.gif", "pics/0.png")
+    assert "note: only the first frame is used: 1 of 2 images" in done.stderr
+    assert {*read_csv(done.stdout)[0]} == {"path", "label", "score", "second_label", "margin"}
+
+
 def test_a_model_of_one_class_has_no_second_label(backbone: Backbone, pictures: Path) -> None:
     bolt.adapt(backbone, [picture(0)], [0], ["red"], method="zero_shot").save(pictures / "one", "state_dict")
     (row,) = read_csv(run(pictures / "one", "pics/0.png").stdout)
