@@ -196,9 +196,9 @@ def balanced(correct: Mapping[int, Correct], labels_N: NDArray[np.uint16]) -> di
     The mean of the contributions is the balanced accuracy of the seed. An image of a small class counts more: its
     weight is inverse to the size of its class.
 
-    From each image's value, 1 or 0, the recall of its class is subtracted before the weighting. The mean recall of all
-    classes is added afterwards. Without these steps, differences between the recalls of classes would count as variance
-    between images. They must not count, because another sample of images would have the same classes.
+    An image's value is 1 if it is classified correctly, else 0. Before it is weighted, the recall of its class is
+    subtracted; afterwards, the mean recall of all classes is added. So differences between the recalls of classes do
+    not count as variance between images: another sample of images would have the same classes.
     """
     _, class_N, sizes_C = np.unique(labels_N, return_inverse=True, return_counts=True)
     values_SN = np.stack(list(correct.values())).astype(np.float64)

@@ -51,7 +51,9 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
         for name, own in zip(given, from_data, strict=True):
             if letters_of(name) in known and letters_of(name) != letters_of(own):
                 what = f"the list is not in label order: {name!r} is at the position of the class {own!r}"
-                raise UserError(what, where=where, hint=f"write a mapping from the data's names: {{{own}: WORDS, ...}}")
+                raise UserError(
+                    what, where=where, hint=f"write which words each of the data's names gets: {{{own}: WORDS, ...}}"
+                )
         return given
     renamed = entry.renamed if given is None else given
     by_plain = _by_plain(renamed)

@@ -74,9 +74,9 @@ class Packing:
         return share if share > too_small else next((larger for larger in SHARES if larger > too_small), 1.0)
 
     def _assumed_share(self, cell: Cell) -> float:
-        """Return the share of a cell without a prediction.
+        """Return the share of a GPU for a cell whose memory cannot be predicted.
 
-        A cell that changes the tower gets memory to train all weights, and to hold the task vectors of its sources.
+        If its method changes the tower, the share is enough to train all weights and to hold the sources' task vectors.
         """
         if not METHODS[cell.method.name].changes_tower:
             return FROZEN_SHARE

@@ -122,7 +122,9 @@ def read_table(path: Path) -> Table:
 def _read_file(path: Path) -> Table:
     if path.suffix.lower() == ".parquet" and (shard := SHARD.search(path.name)) and int(shard["count"]) > 1:
         what = f"is one of {int(shard['count'])} files, and its images alone would be used"
-        raise UserError(what, where=str(path), hint="join them to one, or write an entry with the route huggingface")
+        raise UserError(
+            what, where=str(path), hint="join the files into one, or write a catalog entry with the route huggingface"
+        )
     try:
         if path.suffix.lower() == ".parquet":
             return _read_parquet_table(path)

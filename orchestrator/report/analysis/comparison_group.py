@@ -222,5 +222,5 @@ class ComparisonGroup:
         ``mark``: what the caption calls them, such as ``Bands``; ``of``: the values whose deviation they show.
         """
         if len(self.seeds) < 2:
-            return f"One seed, so there are no {mark.lower()}: another support may differ by more than is seen here."
+            return f"With one seed there are no {mark.lower()}: other support images may give larger differences."
         return f"{mark}: ± one sample standard deviation{of and f' of {of}'} over n = {len(self.seeds)} seeds."

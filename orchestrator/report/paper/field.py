@@ -254,7 +254,7 @@ def _measured_lines(grid: GridResults) -> dict[Place, list[Line]]:
 def _halves(
     scores: Mapping[Place, Mapping[tuple[int, str], Scores]], place: Place, line: tuple[int, str]
 ) -> list[Scores]:
-    """Return the base and the new accuracies of a line of harmonic means; empty for a line of another metric."""
+    """Return the base and the new accuracies of which a line has the harmonic means; empty for other metrics."""
     setting, metric, backbone = place
     return [scores[setting, half, backbone][line] for half in ("base", "new")] if metric == "H" else []
 
