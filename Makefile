@@ -15,7 +15,8 @@ install = @echo "installing $(1): one to six minutes, most of it PyTorch"; { $(P
 	$(UV) install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r $(1); } || \
 	{ echo "uv cannot install $(1); pip installs it"; $(PIP) -r $(1); }
 
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+# One process for each processor, at most four: each has PyTorch in memory, and some start Ray.
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
 .PHONY: demo test quick coverage setup lock lint types docs fuzz audit bench faults soak clean
 

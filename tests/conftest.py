@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.helpers.built_artifacts import BuiltArtifacts
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before PyTorch is imported: two test processes share two cores
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before PyTorch is imported: each core has a test process
 GiveDatabase = Callable[[Path], None]
 """Copies an empty MLflow database to a path, and creates its folder."""
 FOLDER_MARKS = {"e2e": "e2e", "faults": "ray", "fuzz": "fuzz"}
