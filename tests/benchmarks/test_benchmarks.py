@@ -76,7 +76,8 @@ CELLS = 20
 
 @pytest.mark.ray
 def test_a_small_sweep_is_resumed_from_its_half_and_counted(tmp_path: Path, give_database: GiveDatabase) -> None:
-    give_database(tmp_path / "store" / "mlflow" / "mlflow.db")
+    for folder in ("store/mlflow", "plain"):
+        give_database(tmp_path / folder / "mlflow.db")
     done = run_script(FOLDER / "scale.py", ["--folder", str(tmp_path), "--sizes", str(CELLS)])
     found = json.loads(done.stdout.splitlines()[-1])
     assert found.keys() == set(scale.COLUMNS), done.stderr

@@ -156,14 +156,14 @@ TARGETS = ["aerial-water", "glyph-digits"]
 @pytest.fixture(scope="module")
 def targets(tmp_path_factory: pytest.TempPathFactory, artifacts: BuiltArtifacts) -> World:
     """Return a store of two targets, one of aerial pictures and one of characters."""
-    block = {"track": "fewshot", "backbones": ["tiny-clip"], "datasets": TARGETS, "shots": [4], "seeds": [1]}
+    block = {"track": "fewshot", "backbones": ["tiny-clip"], "datasets": TARGETS, "shots": [2], "seeds": [1]}
     grid = {"title": "Both towers", "blocks": [{**block, "methods": ["zero_shot", *BOTH_TOWERS]}]}
     return build_world(tmp_path_factory.mktemp("both-towers"), yaml.safe_dump(grid), artifacts)
 
 
 def accuracy(world: World, name: str, dataset: str) -> float:
-    """Accuracy in per cent with four images a class, at the method's default settings."""
-    inputs = CellInputs(world.pick(name, dataset=dataset, shots=4), world.loaded)
+    """Accuracy in per cent with two images a class, at the method's default settings."""
+    inputs = CellInputs(world.pick(name, dataset=dataset), world.loaded)
     adapted = METHODS[name].adapt(make_task(inputs), inputs.settings)
     return evaluate_cell(inputs, adapted)[0].evaluation.accuracy
 

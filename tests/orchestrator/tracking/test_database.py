@@ -18,6 +18,7 @@ from orchestrator.tracking.errors import classify_tracking_error
 from orchestrator.tracking.location import URI_VARIABLE, TrackingLocation, tracking_location
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from orchestrator.util.errors import UserError
+from tests.conftest import GiveDatabase
 from tests.helpers.waiting import at_once, wait_for
 from tests.helpers.warm_process import forked, run_forked
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, some_results
@@ -127,9 +128,10 @@ def test_a_database_that_mlflow_would_seek_elsewhere_is_refused(
         assert database == tmp_path / good / "mlflow" / "mlflow.db"
 
 
-def test_the_database_of_an_address_is_the_one_that_mlflow_opens(tmp_path: Path) -> None:
+def test_the_database_of_an_address_is_the_one_that_mlflow_opens(tmp_path: Path, give_database: GiveDatabase) -> None:
     """MLflow reads codes in the name, and takes what follows ``?`` for options."""
-    open_client(f"sqlite:///{tmp_path}/a%41.db?timeout=9")
+    give_database(tmp_path / "aA.db")
+    open_client(f"sqlite:///{tmp_path}/a%41.db?timeout=9").search_experiments()
     assert {path.name for path in tmp_path.glob("*.db")} == {"aA.db"}
 
 

@@ -16,6 +16,7 @@ from orchestrator.util.console import Console, plain_table, print_line, printabl
 from orchestrator.util.errors import UserError
 from orchestrator.util.scratch import ScratchFolder
 from orchestrator.util.units import human_duration, parse_bytes
+from tests.helpers import command
 
 
 def test_a_file_is_replaced_at_the_end_of_the_block_and_a_link_stays_one(tmp_path: Path) -> None:
@@ -152,7 +153,6 @@ def test_an_error_shows_the_control_characters_of_a_value(tmp_path: Path) -> Non
     grid = tmp_path / "mine.yaml"
     grid.write_text(f"title: {json.dumps(TITLE)}\nblocks: [{{track: {json.dumps('few' + CLEAR)}}}]\n")
     for words in (["plan", str(grid)], ["plan", "smoke", "--set", f"shots{CLEAR}=[1]"], ["plan", f"{CLEAR}.yaml"]):
-        command = [sys.executable, "-m", "orchestrator", *words, "--store", str(tmp_path / "runs")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = command.orchestrator(*words, "--store", str(tmp_path / "runs"))
         assert done.returncode == 2
         assert "\x1b" not in done.stderr + done.stdout
