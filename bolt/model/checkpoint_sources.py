@@ -3,6 +3,7 @@
 Shape legend: m, n a weight matrix's rows and columns.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -10,10 +11,10 @@ from pathlib import Path
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
-from bolt.clip.checkpoint_conversion import convert_image_tower
+from bolt.clip.checkpoint_conversion import FAR, convert_image_tower, distance_moved
 from bolt.clip.checkpoint_files import SUFFIXES, checkpoint_files, checkpoint_name, files_digest
 from bolt.clip.checkpoint_reading import read_checkpoint
-from bolt.clip.tensor_names import matrix_names
+from bolt.clip.tensor_names import TensorMismatch, matrix_names
 from bolt.spectral.directions import Directions, top_directions, truncate_directions
 from bolt.spectral.sources import Sources
 
@@ -66,10 +67,17 @@ class CheckpointSources(Sources):
         """Return one source's task vector, by open_clip's names of the tensors.
 
         Raises ``UnreadableCheckpoint`` if the source's file cannot be read, and ``TensorMismatch`` if it does not hold
-        the backbone's image tower.
+        the backbone's image tower, or holds the pre-trained tower itself. Warns if the tower is far from that one.
         """
-        tuned = convert_image_tower(read_checkpoint(self._files[source]), self._frozen).tensors
-        return {name: tuned[name] - frozen for name, frozen in self._frozen.items()}
+        tuned = convert_image_tower(read_checkpoint(self._files[source]), self._frozen)
+        try:
+            distance = distance_moved(tuned, self._frozen)
+        except TensorMismatch as error:
+            raise TensorMismatch(f"{self._files[source]}: {error}; leave it out: leave_out=[{source!r}]") from None
+        if distance > FAR:
+            what = f"{self._files[source]} is {distance:.2f} norms from the pre-trained tower"
+            warnings.warn(f"{what}: was it fine-tuned from other weights?", stacklevel=2)
+        return {name: tuned.tensors[name] - frozen for name, frozen in self._frozen.items()}
 
     def file_digests(self) -> tuple[str, ...]:
         """Return the SHA-256 of each checkpoint. If a checkpoint has several files, their contents are concatenated."""

@@ -1,14 +1,10 @@
 """Kind ``AdoptedSource``: an image tower from a checkpoint that another project fine-tuned, checked and converted."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
-from bolt.clip.checkpoint_conversion import ConvertedTower, convert_image_tower
+from bolt.clip.checkpoint_conversion import FAR, ConvertedTower, convert_image_tower, distance_moved
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, config_file
 from bolt.clip.checkpoint_reading import read_checkpoint
 from bolt.clip.huggingface import shape_from_config
@@ -24,12 +20,6 @@ from orchestrator.core.cell import SourceRef
 from orchestrator.core.recipes import adopted_source
 from orchestrator.store import Builder
 from orchestrator.util.errors import UserError, explained
-
-FAR = 0.5
-"""Largest distance of a checkpoint from the pre-trained tower without a warning to the user.
-
-The unit is the norm of the pre-trained tower. Fine-tuning moves a tower by a few per cent of this norm. Two towers from
-different trainings are about 1.4 norms apart."""
 
 
 @dataclass(frozen=True)
@@ -113,25 +103,15 @@ def examine_checkpoint(path: Path, tower: ImageTower) -> ExaminedCheckpoint:
     frozen = tower.state_dict_open_clip()
     try:
         converted = convert_image_tower(read_checkpoint(path), frozen)
+        distance = distance_moved(converted, frozen)
     except (UnreadableCheckpoint, TensorMismatch) as error:
         raise UserError(str(error), where="" if str(path) in str(error) else str(path)) from None
     if converted.layout.startswith("Hugging Face"):
         _check_config(path, tower.shape)
-    moved = (converted.tensors[name] - tensor.cpu() for name, tensor in frozen.items())
-    distance = math.sqrt(_squared_norm(moved) / _squared_norm(frozen.values()))
-    if all(_rounds_to(tensor.cpu(), converted.tensors[name]) for name, tensor in frozen.items()):
-        found = "; ".join(("this is the pre-trained tower itself, not a fine-tuned one", *converted.notes))
-        raise UserError(found, where=str(path))
     notes = list(converted.notes)
     if distance > FAR:
         notes.append(f"{distance:.2f} norms from the pre-trained tower: was it fine-tuned from other weights?")
     return ExaminedCheckpoint(converted.tensors, converted.layout, tuple(notes), distance)
-
-
-def _rounds_to(tensor: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors are equal, as they are or after both are rounded to float16 or bfloat16."""
-    kinds = (torch.float32, torch.float16, torch.bfloat16)
-    return any(torch.equal(tensor.to(kind), other.to(kind)) for kind in kinds)
 
 
 def _check_config(path: Path, shape: TowerShape) -> None:
@@ -148,7 +128,3 @@ def _check_config(path: Path, shape: TowerShape) -> None:
             what = f"the checkpoint was made with {name} {theirs}, the backbone has {ours}"
             hint = "adopt it for the backbone that it was fine-tuned from; with another one, its features are wrong"
             raise UserError(what, where=str(found), hint=hint)
-
-
-def _squared_norm(tensors: Iterable[Tensor]) -> float:
-    return sum(tensor.double().square().sum().item() for tensor in tensors)

@@ -17,7 +17,7 @@ import bolt
 from bolt.clip.backbone import Backbone
 from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels
-from bolt.clip.tensor_names import matrix_names
+from bolt.clip.tensor_names import TensorMismatch, matrix_names
 from bolt.model.checkpoint_sources import CheckpointSources
 from bolt.model.model import Model
 from bolt.spectral.directions import top_directions
@@ -208,6 +208,17 @@ def test_checkpoints_on_disk_are_the_sources_they_hold(sources: CheckpointSource
                 assert torch.equal(found.s, expected.s)
     for source, vector in zip(sources.names, vectors, strict=True):
         assert all(torch.equal(sources.task_vector(source)[name], vector[name]) for name in base)
+
+
+def test_a_pre_trained_tower_and_one_of_other_weights_are_no_sources(backbone: Backbone, tmp_path: Path) -> None:
+    """Regression: ``zeroshot.pt``, which lies beside published checkpoints, was a source with nothing learned."""
+    frozen = backbone.tower.state_dict_open_clip()
+    torch.save({name: tensor.half() for name, tensor in frozen.items()}, tmp_path / "zeroshot.pt")
+    torch.save({name: torch.randn_like(tensor) for name, tensor in frozen.items()}, tmp_path / "other.pt")
+    with pytest.raises(TensorMismatch, match=r"zeroshot\.pt: this is the pre-trained tower itself.*leave_out"):
+        bolt.load_sources(tmp_path, backbone).task_vector("zeroshot")
+    with pytest.warns(UserWarning, match="norms from the pre-trained tower"):
+        bolt.load_sources(tmp_path, backbone).task_vector("other")
 
 
 def test_a_source_can_be_left_out(checkpoints: Path, backbone: Backbone, tmp_path: Path) -> None:
