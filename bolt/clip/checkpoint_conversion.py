@@ -44,7 +44,7 @@ class ConvertedTower:
     """The result of :func:`convert_image_tower`.
 
     Attributes:
-        tensors: the tower's tensors in float32 on the CPU, by open_clip's visual names, in the tower's order.
+        tensors: the tower's tensors in float32 on the CPU, by open_clip's names, in the tower's order.
         layout: description of the checkpoint's layout.
         notes: remarks on tensors that were left out, taken from the frozen tower, or converted to float32.
     """
@@ -61,7 +61,7 @@ def convert_image_tower(
 
     Args:
         checkpoint: the result of :func:`bolt.clip.checkpoint_reading.read_checkpoint`, or tensors by name.
-        frozen: the pre-trained tower, or its tensors by open_clip's visual names. A Hugging Face vision model without a
+        frozen: the pre-trained tower, or its tensors by open_clip's names. A Hugging Face vision model without a
             projection gets the ``proj`` of this tower.
 
     Raises:

@@ -65,7 +65,7 @@ _SHAPE = {
 
 
 def from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Convert the image tower of a Hugging Face CLIP to open_clip's visual names.
+    """Convert the image tower of a Hugging Face CLIP to open_clip's names.
 
     The result has ``proj`` (W, D) only if the model has a projection. Unknown names in the vision model are kept, so
     that :func:`bolt.clip.tensor_names.check_tensors` reports them. Tensors outside the vision model are left out.
@@ -109,7 +109,7 @@ def take_blocks(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def to_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Convert an image tower's tensors from open_clip's visual names to a ``CLIPVisionModelWithProjection``.
+    """Convert an image tower's tensors from open_clip's names to a ``CLIPVisionModelWithProjection``.
 
     No two tensors share memory, as safetensors requires. Raises ``TensorMismatch`` for an unknown name.
     """

@@ -40,7 +40,7 @@ def merge_lora(
     Args:
         tensors: the tensors of the checkpoint, by name.
         settings: numbers and words in the checkpoint: ``lora_alpha`` or ``alpha``, ``r``, ``use_rslora``.
-        frozen: the tensors of the pre-trained image tower, by open_clip's visual names.
+        frozen: the tensors of the pre-trained image tower, by open_clip's names.
 
     Some programs, such as loralib, merge the LoRA into a matrix before they save the checkpoint. Such a matrix is not
     merged again. Weights that were trained without A and B, such as biases, replace the pre-trained ones.

@@ -14,8 +14,10 @@ from PIL import Image
 
 from bolt.clip.picture_files import BITS, MEANING, NO_DATA, PictureFile, both_bytes, file_content, tiff_tag
 
-CHOOSE_BANDS = "choose one, or those for red, green and blue: --bands 4,3,2, or bands: [4, 3, 2] in the catalog entry"
-STATE_RANGE = "state the range: --range LOW,HIGH, or range: [LOW, HIGH] in the catalog entry"
+CHOOSE_BANDS = (
+    "choose one, or red, green and blue: --bands 4,3,2, an entry's bands: [4, 3, 2], or Reading(bands=(4, 3, 2))"
+)
+STATE_RANGE = "state the range: --range LOW,HIGH, an entry's range: [LOW, HIGH], or Reading(range=(LOW, HIGH))"
 
 
 class Stored(NamedTuple):

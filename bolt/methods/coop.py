@@ -33,13 +33,11 @@ from torch.nn import functional as F
 from bolt.methods.base import Idle, TowerPasses, register
 from bolt.methods.common.coop_training import CoopTrainingSettings, coop_options
 from bolt.methods.common.frozen_features import train_on_features
-from bolt.methods.common.prompts import ClassPosition, LearnedPrompts, word_embeddings
-from bolt.seeds import torch_generator
+from bolt.methods.common.prompts import ClassPosition, LearnedPrompts, drawn_tokens, word_embeddings
 from bolt.task.classifiers import CosineClassifier, NoNewClasses
 from bolt.task.task import Adapted, Task
 from bolt.util.ranges import AtLeast1
 
-_DEVIATION = 0.02
 _EPOCHS = ((1, 50), (4, 100))
 """Pairs (largest number of images per class, default number of epochs). For more images, ``_MOST_EPOCHS`` is used."""
 _MOST_EPOCHS = 200
@@ -92,10 +90,8 @@ def initial_context(task: Task, settings: CoOpSettings) -> Tensor:
     if settings.initial_words:
         context_KW = word_embeddings(backbone, settings.initial_words)
         return context_KW.expand(classes, -1, -1).clone() if settings.class_specific else context_KW.clone()
-    shape = (settings.context_tokens, backbone.text_tower.shape.width)
-    generator = torch_generator("coop", "context", task.dataset, task.seed)
-    drawn = torch.randn((classes, *shape) if settings.class_specific else shape, generator=generator)
-    return (_DEVIATION * drawn).to(backbone.device)
+    shape = (classes,) * settings.class_specific + (settings.context_tokens, backbone.text_tower.shape.width)
+    return drawn_tokens(task, *shape, purpose=("coop", "context"))
 
 
 def adapt(task: Task, settings: CoOpSettings) -> Adapted:

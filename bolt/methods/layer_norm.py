@@ -33,8 +33,7 @@ class LayerNormSettings(TrainingRecipe):
 
 def adapt(task: Task, settings: LayerNormSettings) -> Adapted:
     """Train the layer norms on the unlabelled test images. Raises ``ValueError`` if the task has none."""
-    if task.unlabelled is None:
-        raise ValueError("layer_norm adapts to unlabelled test images, and this task has none; use the tta track")
+    _ = task.test_images  # raises the error; without it, the method would train on labelled images
     frozen = task.backbone.tower
     trainable = trainable_tower(frozen.copy(trainable=layer_norm_names(frozen.state_dict_open_clip())))
     return train(task, trainable, settings)

@@ -27,13 +27,10 @@ from torch.nn import functional as F
 
 from bolt.methods.base import register
 from bolt.methods.common.frozen_features import unit_test_features
-from bolt.methods.trans_clip import nearest_others, update_labels
+from bolt.methods.trans_clip import LIKELIHOOD_DIVISOR, MIN_VARIANCE, MIN_WEIGHT, nearest_others, update_labels
 from bolt.task.classifiers import TransductiveClassifier
 from bolt.task.task import Adapted, Task
 from bolt.util.ranges import AtLeast1, Checked, NotNegative
-
-_LIKELIHOOD_DIVISOR = 50.0
-_MIN_VARIANCE, _MIN_WEIGHT = 1e-12, 1e-12
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ def start(unit_nD: Tensor, head_CD: Tensor, scale: float) -> Anchored:
     y_nC = (scale * unit_nD @ head_CD.T).softmax(dim=-1)
     mass_C = y_nC.sum(dim=0)
     squares_D = unit_nD.square().sum(dim=0) + mass_C @ head_CD.square() - 2 * ((y_nC.T @ unit_nD) * head_CD).sum(dim=0)
-    variance_D = (squares_D / len(unit_nD)).clamp_min(_MIN_VARIANCE)
+    variance_D = (squares_D / len(unit_nD)).clamp_min(MIN_VARIANCE)
     return Anchored(y_nC, head_CD, variance_D.expand_as(head_CD), torch.zeros_like(mass_C))
 
 
@@ -97,7 +94,7 @@ def transduce(unit_nD: Tensor, head_CD: Tensor, scale: float, settings: StatASet
     for number in range(settings.rounds):
         squares_CD, linear_CD, constant_C = quadratic(now.means_CD, now.variances_CD)
         likelihood_nC = unit_nD.square() @ squares_CD.T + unit_nD @ linear_CD.T + constant_C
-        own_nC = log_prior_nC + likelihood_nC / _LIKELIHOOD_DIVISOR
+        own_nC = log_prior_nC + likelihood_nC / LIKELIHOOD_DIVISOR
         now = replace(now, z_nC=update_labels(own_nC, now.z_nC, cosines_nJ, nearest_nJ))
         if number + 1 < settings.rounds:
             now = _gaussians(unit_nD, now.z_nC, head_CD, variance_D, settings)
@@ -107,14 +104,14 @@ def transduce(unit_nD: Tensor, head_CD: Tensor, scale: float, settings: StatASet
 def _gaussians(unit_nD: Tensor, z_nC: Tensor, head_CD: Tensor, variance_D: Tensor, settings: StatASettings) -> Anchored:
     mass_C, sums_CD = z_nC.sum(dim=0), z_nC.T @ unit_nD
     count_C = mass_C if settings.soft_counts else z_nC.argmax(dim=-1).bincount(minlength=len(head_CD)).to(mass_C)
-    share_C = count_C / (settings.anchor + count_C).clamp_min(_MIN_WEIGHT)
-    beta_C1 = torch.where(mass_C > _MIN_WEIGHT, share_C, 0)[:, None]
+    share_C = count_C / (settings.anchor + count_C).clamp_min(MIN_WEIGHT)
+    beta_C1 = torch.where(mass_C > MIN_WEIGHT, share_C, 0)[:, None]
     means_CD = F.normalize(beta_C1 * F.normalize(sums_CD, dim=-1, eps=1e-30) + (1 - beta_C1) * head_CD, dim=-1)
     # The square is expanded, so that no (n, C, D) tensor is made.
-    around_CD = (z_nC.T @ unit_nD.square() - 2 * means_CD * sums_CD) / mass_C[:, None].clamp_min(_MIN_WEIGHT)
+    around_CD = (z_nC.T @ unit_nD.square() - 2 * means_CD * sums_CD) / mass_C[:, None].clamp_min(MIN_WEIGHT)
     around_CD = around_CD + means_CD.square()
     anchor_CD = variance_D + (head_CD - means_CD).square()
-    variances_CD = (beta_C1 * around_CD + (1 - beta_C1) * anchor_CD).clamp_min(_MIN_VARIANCE)
+    variances_CD = (beta_C1 * around_CD + (1 - beta_C1) * anchor_CD).clamp_min(MIN_VARIANCE)
     return Anchored(z_nC, means_CD, variances_CD, beta_C1[:, 0])
 
 
@@ -125,7 +122,7 @@ def adapt(task: Task, settings: StatASettings) -> Adapted:
     solved = transduce(unit_nD, head_CD, scale, settings)
     changed = (solved.z_nC.argmax(dim=-1) != (unit_nD @ head_CD.T).argmax(dim=-1)).double().mean()
     parts = quadratic(solved.means_CD, solved.variances_CD)
-    squares_CD, linear_CD, constant_C = (part / _LIKELIHOOD_DIVISOR for part in parts)
+    squares_CD, linear_CD, constant_C = (part / LIKELIHOOD_DIVISOR for part in parts)
     weight_CD, neighbours = (scale * head_CD.double() + linear_CD).float(), float(settings.neighbours)
     classifier = TransductiveClassifier(
         weight_CD, constant_C.float(), unit_nD, solved.z_nC.float(), neighbours, squares_CD.float()

@@ -46,8 +46,8 @@ from bolt.util.ranges import AtLeast1, Checked, NotNegative
 
 _INNER_UPDATES = 5
 _START_IMAGES = 8
-_LIKELIHOOD_DIVISOR, _NEIGHBOUR_DIVISOR = 50.0, 6.0
-_MIN_VARIANCE, _MIN_WEIGHT = 1e-12, 1e-12
+LIKELIHOOD_DIVISOR, _NEIGHBOUR_DIVISOR = 50.0, 6.0
+MIN_VARIANCE, MIN_WEIGHT = 1e-12, 1e-12
 _BLOCK = 1024
 """How many images' cosines with all other images are in memory at once."""
 
@@ -173,11 +173,11 @@ def _gaussians(unit_nD: Tensor, z_nC: Tensor, old_CD: Tensor, support: Labelled 
         weight_MC = torch.cat([weight_MC, support.weight * support.onehot_NC])
     mass_C = weight_MC.sum(dim=0)
     sums_CD = weight_MC.T @ unit_MD
-    means_CD = torch.where((mass_C > _MIN_WEIGHT)[:, None], F.normalize(sums_CD, dim=-1, eps=1e-30), old_CD)
+    means_CD = torch.where((mass_C > MIN_WEIGHT)[:, None], F.normalize(sums_CD, dim=-1, eps=1e-30), old_CD)
     # The square is expanded, so that no (M, C, D) tensor is made.
     squares_D = weight_MC.sum(dim=1) @ unit_MD.square() + mass_C @ means_CD.square()
     variance_D = (squares_D - 2 * (sums_CD * means_CD).sum(dim=0)) / mass_C.sum()
-    return means_CD, variance_D.clamp_min(_MIN_VARIANCE)
+    return means_CD, variance_D.clamp_min(MIN_VARIANCE)
 
 
 def transduce(
@@ -214,7 +214,7 @@ def transduce(
         of_support = nearest_test_images(support.unit_ND, unit_nD, settings.neighbours, int(settings.skip_nearest))
         cosines_MJ, nearest_MJ = (torch.cat(pair) for pair in zip((cosines_MJ, nearest_MJ), of_support, strict=True))
     for number in range(settings.rounds):
-        own_nC = text_weight * log_prior_nC + log_likelihood(unit_nD, means_CD, variance_D) / _LIKELIHOOD_DIVISOR
+        own_nC = text_weight * log_prior_nC + log_likelihood(unit_nD, means_CD, variance_D) / LIKELIHOOD_DIVISOR
         z_nC = update_labels(own_nC, z_nC, cosines_MJ, nearest_MJ, support.onehot_NC if support else None)
         if number + 1 < settings.rounds:
             means_CD, variance_D = _gaussians(unit_nD, z_nC, means_CD, support)
@@ -227,13 +227,13 @@ def adapt(task: Task, settings: TransClipSettings) -> Adapted:
     head_CD, scale, support = task.head_CD.to(unit_nD), task.backbone.logit_scale, None
     if len(task.support):
         onehot_NC = F.one_hot(task.support.labels_N.to(unit_nD.device), len(head_CD)).double()
-        weight = _LIKELIHOOD_DIVISOR * settings.gamma / len(onehot_NC)
+        weight = LIKELIHOOD_DIVISOR * settings.gamma / len(onehot_NC)
         support = Labelled(unit_support_features(task, EVALUATION_VIEW).double(), onehot_NC, weight)
     solved = transduce(unit_nD, head_CD, scale, settings, support)
     changed = (solved.z_nC.argmax(dim=-1) != (unit_nD @ head_CD.T).argmax(dim=-1)).double().mean()
     # The logits are the exponent in the formula of z, without the term in f^2, which is equal for all classes. So they
     # are linear in f.
-    scaled_CD = solved.means_CD / solved.variance_D / _LIKELIHOOD_DIVISOR
+    scaled_CD = solved.means_CD / solved.variance_D / LIKELIHOOD_DIVISOR
     weight_CD = settings.exponent(support is not None) * scale * head_CD.double() + scaled_CD
     bias_C = -0.5 * (scaled_CD * solved.means_CD).sum(dim=-1)
     classifier = TransductiveClassifier(

@@ -31,7 +31,7 @@ from bolt.image_folders import (
 )
 from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources, checkpoint_paths
-from bolt.model.model import ImageInput, Model, refuse_no_image
+from bolt.model.model import ImageInput, Model, check_is_image
 from bolt.protocol import STRICT, Precision
 from bolt.seeds import torch_generator
 from bolt.spectral.sources import Sources
@@ -234,7 +234,7 @@ def adapt(
 def _tensors(images: Sequence[ImageInput], reading: Reading) -> list[Tensor]:
     """Return images as uint8 RGB (3, H, W). Photographs are turned upright by their EXIF orientation."""
     for image in images:
-        refuse_no_image(image)
+        check_is_image(image)
     return [
         image if isinstance(image, Tensor) else torch.from_numpy(rgb_pixels(open_named(image, reading)))
         for image in images

@@ -64,7 +64,7 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
 
     from bolt.clip.checkpoint_files import files_digest
     from bolt.image_folders import unused_lines
-    from bolt.model.labels import Journal, image_paths, label_images, placing, shown, write_links, write_table
+    from bolt.model.labels import Journal, atomic_path, image_paths, label_images, shown, write_links, write_table
     from bolt.model.loading import load_model
     from bolt.model.saving import INDEX
     from bolt.model.threshold import choose_threshold
@@ -84,11 +84,11 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
         unreadable = [row for row in journal if row.error]
         labelled = journal.count - len(unreadable)
         if labelled and links:
-            with placing(links) as new:
+            with atomic_path(links) as new:
                 write_links(journal, new, model.about.class_names, score)
         if labelled and output:
             with (
-                placing(output) as new,
+                atomic_path(output) as new,
                 open(new, "x", encoding="utf-8", errors="backslashreplace", newline="") as file,
             ):
                 write_table(journal, file, as_json=output.suffix == ".jsonl", threshold=score)

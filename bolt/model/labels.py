@@ -227,7 +227,7 @@ def write_links(rows: Iterable[Row], folder: Path, class_names: Sequence[str], t
 
 
 @contextmanager
-def placing(target: Path) -> Iterator[Path]:
+def atomic_path(target: Path) -> Iterator[Path]:
     """Yield a temporary path. At the end of the block it is renamed to ``target``; after an error it is removed."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:

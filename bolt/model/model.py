@@ -29,7 +29,7 @@ ImageInput = Image.Image | Tensor | str | Path
 _BATCH = 256
 
 
-def refuse_no_image(image: object) -> None:
+def check_is_image(image: object) -> None:
     """Raise ``TypeError`` if ``image`` is no image, or a tensor that is not uint8 RGB (3, H, W).
 
     Without this check, a tensor of values from 0 to 1 would be taken for a nearly black image.
@@ -101,7 +101,7 @@ class Model(ModelParts):
         return torch.stack([self._pixels(image, size) for image in images])
 
     def _pixels(self, image: ImageInput, size: InputSize) -> Tensor:
-        refuse_no_image(image)
+        check_is_image(image)
         if isinstance(image, Tensor):
             return evaluation_view(image, size)
         return torch.from_numpy(evaluation_pixels(open_named(image, self.about.reading), size))

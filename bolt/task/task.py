@@ -164,7 +164,8 @@ class Task:
     def test_images(self) -> Unlabelled:
         """The unlabelled test images. Raises ``ValueError`` if the task has none."""
         if self.unlabelled is None:
-            raise ValueError("the method adapts to unlabelled test images, but this task has none; use the tta track")
+            what = "the method adapts to unlabelled test images, but this task has none"
+            raise ValueError(f"{what}; a task of the tracks tta, tta_stream and tta_image has them")
         return self.unlabelled
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import fsspec
 
 from orchestrator.store.errors import StoreUnavailable, store_unavailable, translate_errors
-from orchestrator.util.atomic_files import placing, replacing
+from orchestrator.util.atomic_files import atomic_file, replacing
 from orchestrator.util.errors import UserError, one_line, short_repr
 
 Item = TypeVar("Item")
@@ -220,7 +220,7 @@ class Files:
     def _write(self, target: Path, data: bytes, put: Callable[[Path, Path], None]) -> None:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with placing(target, put) as temporary:
+            with atomic_file(target, put) as temporary:
                 temporary.write_bytes(data)
         except FileExistsError:
             raise

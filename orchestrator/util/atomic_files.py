@@ -18,15 +18,15 @@ def nearest_existing(path: Path) -> Path:
 
 
 def replacing(path: Path) -> AbstractContextManager[Path]:
-    """Yield the path of a temporary file, which replaces ``path`` at the end of the block; see :func:`placing`.
+    """Yield the path of a temporary file, which replaces ``path`` at the end of the block; see :func:`atomic_file`.
 
     If ``path`` is a symbolic link, the link stays, and the file that it leads to is replaced.
     """
-    return placing(path.resolve())
+    return atomic_file(path.resolve())
 
 
 @contextmanager
-def placing(target: Path, put: Callable[[Path, Path], None] = os.replace) -> Iterator[Path]:
+def atomic_file(target: Path, put: Callable[[Path, Path], None] = os.replace) -> Iterator[Path]:
     """Yield the path of a temporary file, which ``put`` renames to ``target`` at the end of the block.
 
     If the block raises an error, ``target`` stays unchanged and the temporary file is removed. Raises ``OSError`` if

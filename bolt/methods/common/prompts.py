@@ -27,8 +27,6 @@ from bolt.task.task import Task
 from bolt.training.adaptation import Trainable
 from bolt.util.ranges import AtLeast1
 
-_DEVIATION = 0.02
-
 ClassPosition = Literal["end", "middle", "front"]
 """Position of the class name: at the ``end``, after the context; in the ``middle`` of the context; or in ``front``."""
 
@@ -180,10 +178,10 @@ class DeepPromptSettings(CoopTrainingSettings):
     learning_rate: float = 2.5e-3
 
 
-def drawn_tokens(task: Task, *shape: int, tower: str) -> Tensor:
-    """Draw tokens of a tower from N(0, 0.02^2). The task's dataset and seed fix the draw."""
-    generator = torch_generator("deep prompts", tower, task.dataset, task.seed)
-    return _DEVIATION * torch.randn(shape, generator=generator).to(task.backbone.device)
+def drawn_tokens(task: Task, *shape: int, purpose: tuple[str, str]) -> Tensor:
+    """Draw tokens from N(0, 0.02^2). Their purpose and the task's dataset and seed fix the draw."""
+    generator = torch_generator(*purpose, task.dataset, task.seed)
+    return 0.02 * torch.randn(shape, generator=generator).to(task.backbone.device)
 
 
 def prompted_towers(task: Task, settings: DeepPromptSettings) -> tuple[ImageTower, TrainedText]:
@@ -196,10 +194,12 @@ def prompted_towers(task: Task, settings: DeepPromptSettings) -> tuple[ImageTowe
     """
     image, text = task.backbone.tower, task.backbone.text_tower
     depth = min(settings.depth, image.shape.layers, text.shape.layers)
-    tower = image.with_prompts(drawn_tokens(task, depth, settings.tokens, image.shape.width, tower="image"))
+    tower = image.with_prompts(
+        drawn_tokens(task, depth, settings.tokens, image.shape.width, purpose=("deep prompts", "image"))
+    )
     first_KW = word_embeddings(task.backbone, settings.initial_words)[: settings.tokens]
     if len(first_KW) < settings.tokens:
         raise ValueError(f"initial_words has {len(first_KW)} tokens, but tokens asks for {settings.tokens}")
-    drawn_JKW = drawn_tokens(task, depth - 1, *first_KW.shape, tower="text").to(first_KW)
+    drawn_JKW = drawn_tokens(task, depth - 1, *first_KW.shape, purpose=("deep prompts", "text")).to(first_KW)
     prompted = text.with_prompts(torch.cat([first_KW[None], drawn_JKW]))
     return tower, TrainedText(task, prompted, f"{settings.initial_words} {{}}.")
