@@ -41,9 +41,9 @@ from orchestrator.util.units import first_lines, pluralize
 TINY_WARNING = "tiny-clip was trained on drawings only: this run shows that the command works, not what CLIP can do"
 
 _WITHOUT_WEIGHTS = (
-    "; then --backbone NAME --catalog FILE\n"
-    "  or try the command with --backbone tiny-clip, which needs no network. tiny-clip knows drawings only, so its "
-    "accuracy says nothing about CLIP"
+    "and name it here: --backbone NAME --catalog FILE",
+    "or try the command with --backbone tiny-clip, which needs no network. tiny-clip knows drawings only, so its "
+    "accuracy says nothing about CLIP",
 )
 
 
@@ -131,14 +131,14 @@ def _save(done: Adaptation, inputs: CellInputs, adapted: Adapted, support: Suppo
 def _page(done: Adaptation) -> Iterator[None]:
     """Write the page before the ``with`` block, which gives the model its name.
 
-    Remove the page if the block raises ``OSError``. The page comes first, because the command refuses to run if the
-    model exists: so if it is killed in between, the same command continues and writes both.
+    Remove the page if the model has no name after the block. The page comes first, because the command refuses to run
+    if the model exists: so if it is killed in between, the same command continues and writes both.
     """
     page = done.request.page
     with writing(f"the page {page}", "-o", KEPT), replacing(page) as temporary:
         temporary.write_text(adapt_page(done), encoding="utf-8")
     try:
         yield
-    except OSError:
-        page.unlink()
-        raise
+    finally:
+        if not done.request.model.exists():
+            page.unlink()

@@ -20,7 +20,7 @@ from bolt.clip.image_files import UPRIGHT
 from bolt.image_folders import class_folders, images_below, unused_in
 from orchestrator.adapt.request import Request
 from orchestrator.catalog import Catalog, DatasetEntry, excluded_file, load_catalog
-from orchestrator.catalog.references import file_digest
+from orchestrator.catalog.references import cached_digest
 from orchestrator.core.events import OnProgress
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import add_layout, dataset_key
@@ -188,7 +188,7 @@ def _stamp(request: Request, name: str, parts: Mapping[str, Path]) -> str:
     if options.reading != UPRIGHT:
         said.append([options.reading.bands, options.reading.range])
     if options.words is not None:  # left out without words, so that digests from before ``--words`` existed stay valid
-        said.append(file_digest(options.words) if options.words.is_file() else "")
+        said.append(cached_digest(options.words) if options.words.is_file() else "")
     if name != request.name:
         said.append(name)
     return fingerprint([files, said])

@@ -16,9 +16,9 @@ import numpy as np
 from orchestrator.analysis.comparable import Place, ablations_of, changed_places, place_of, seedless_methods
 from orchestrator.analysis.metrics import METRICS
 from orchestrator.analysis.race import Race, planned_looks, race
-from orchestrator.analysis.rows import LabelOf, labels_of, row_list
+from orchestrator.analysis.rows import labels_of, row_list
 from orchestrator.analysis.scores import ReadPredictions, scores_of
-from orchestrator.core.cell import Cell
+from orchestrator.core.cell import Cell, LabelOf
 from orchestrator.store.results import Result
 from orchestrator.tracks import MetricName, stored_track
 from orchestrator.util.grouping import grouped

@@ -10,14 +10,11 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 from orchestrator.analysis.scores import Score, Scores
-from orchestrator.core.cell import Cell
+from orchestrator.core.cell import Cell, LabelOf
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracks import MetricName, stored_track
 from orchestrator.tracks.base import GroupMean
 from orchestrator.util.identity import fingerprint
-
-LabelOf = Callable[[Cell], str]
-"""``cell -> label``: the name that tables print for a method with its settings."""
 
 
 @dataclass(frozen=True)

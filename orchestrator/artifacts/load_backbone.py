@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from bolt.clip.backbone import Backbone
 
 
-def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", instead: str = "") -> None:
+def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", instead: Sequence[str] = ()) -> None:
     """Fetch the weights of a backbone from the hub or from open_clip's list, unless they are in the cache.
 
     Args:
         where: the option or file that names the backbone, for the error.
-        instead: an alternative to fetching the weights, for the hint of the error.
+        instead: further lines for the hint of the error, such as alternatives to fetching the weights.
 
     Raises ``UserError`` if the weights or the tokenizer cannot be fetched, or if a file of the catalog's entry does not
     exist.
@@ -63,8 +63,8 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
             f"the weights {weights} of backbone {entry.name} cannot be fetched: {reason}",
             where=where,
             hint="run the command once where the network reaches huggingface.co, or copy the cache of another machine "
-            "(~/.cache/huggingface, ~/.cache/clip)\n"
-            "  or add a file of weights: python -m orchestrator backbones add --help" + instead,
+            "(~/.cache/huggingface, ~/.cache/clip)\n  "
+            + "\n  ".join(("or add a file of weights: python -m orchestrator backbones add --help", *instead)),
         ) from None
 
 

@@ -53,7 +53,7 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
         content["files"] = None if data_root is None else _listing(data_root / entry.route.folder)
     if isinstance(entry.route, ManifestRoute):  # paths and sizes do not show a change of labels
         table = dataset_folder(entry, data_root) / entry.route.file
-        content["table"] = file_digest(table) if table.is_file() else None
+        content["table"] = cached_digest(table) if table.is_file() else None
     if isinstance(entry.route, DasslRoute):
         content["table"] = split_blob(entry.route, dataset_folder(entry, data_root))
     if excluded := excluded_images(entry, data_root):
@@ -95,7 +95,7 @@ def listed_draw(entry: DatasetEntry, data_root: Path | None, shots: int, seed: i
     If there are no such files, return ``absent`` and raise no error, because a grid can be planned without data.
     """
     try:
-        return file_digest(*draw_files(dataset_folder(entry, data_root), shots, seed))
+        return cached_digest(*draw_files(dataset_folder(entry, data_root), shots, seed))
     except UserError:
         return "absent"
 
@@ -122,7 +122,7 @@ def backbone_ref(entry: BackboneEntry) -> BackboneRef:
     if entry.weights.hub:
         weights = {"hub": entry.weights.hub, "file": entry.weights.file}
     elif (path := entry.weights.path) is not None:
-        weights = {"sha256": file_digest(path) if path.is_file() else None}
+        weights = {"sha256": cached_digest(path) if path.is_file() else None}
     content = {
         "architecture": _architecture(entry),
         "weights": weights,
@@ -166,7 +166,7 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def file_digest(*paths: Path) -> str:
+def cached_digest(*paths: Path) -> str:
     """Return the SHA-256 of the content of one or several files, in the given order.
 
     The digest is cached until the size or the time stamp of a file changes.
@@ -185,4 +185,4 @@ def checkpoint_digest(path: Path) -> str:
 
     Raises ``UnreadableCheckpoint`` if there is no such checkpoint.
     """
-    return file_digest(*checkpoint_files(path))
+    return cached_digest(*checkpoint_files(path))

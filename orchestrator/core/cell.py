@@ -6,7 +6,7 @@ are the same measurement, in any grid and on any machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
@@ -133,6 +133,10 @@ class Cell:
         cell = cls(**{**data, **made})
         hash(tuple(vars(cell).values()))  # raises TypeError if a field that should hold a name holds a list
         return cell
+
+
+LabelOf = Callable[[Cell], str]
+"""``cell -> label``: the name that tables print for a method with its settings."""
 
 
 @lru_cache(maxsize=4096, typed=True)

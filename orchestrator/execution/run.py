@@ -102,8 +102,8 @@ def execute(
 
     def record(event: CellEvent) -> None:
         costs.learn_memory(event.cell, event.gpu_mib)
-        if event.kind == "failed" and not event.recorded:  # otherwise the worker has recorded the failure
-            trace = f"{event.traceback}\n{_tail(event.log)}"
+        if event.kind == "failed" and not event.recorded:
+            trace = f"{event.traceback}\n{_tail(event.log)}".strip()
             _record_failure(store, event.cell.id, event.error, trace, event.attempt, retryable=event.retryable)
         counter.on_event(event)
         if event.kind == "finished":
@@ -146,8 +146,7 @@ def execute(
             blocked = find_blocked(plan, failed)
             for cell, cause in blocked.items():
                 reason = f"needs {cause.key}, which could not be built: {cause.error}"
-                _record_failure(store, cell.id, reason, retryable=cause.retryable)
-                record(CellEvent(cell, "failed", error=reason, retryable=cause.retryable))
+                record(CellEvent(cell, "failed", error=reason, retryable=cause.retryable, recorded=False))
             built, started = built + len(plan.missing) - len(failed), started + len(plan.todo) - len(blocked)
             tried.update(cell.id for cell in plan.todo)
             cells = [cell for cell in plan.todo if cell not in blocked]

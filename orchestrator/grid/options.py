@@ -14,7 +14,7 @@ from typing import Any
 from bolt.methods import METHODS
 from orchestrator.catalog.location import Location
 from orchestrator.catalog.yaml_files import parse_yaml
-from orchestrator.core.cell import Cell
+from orchestrator.core.cell import Cell, LabelOf
 from orchestrator.grid.schema import Block
 from orchestrator.tracks import TRACKS, stored_track
 from orchestrator.util.errors import UserError, shorten, unknown_name
@@ -23,8 +23,6 @@ OPTION = Location("--set")
 """The location that error messages name for ``--set`` options. ``OPTION / key`` is the location of one key."""
 
 _GROUPS = ("protocol", "fine_tuning")
-
-LabelOf = Callable[[Cell], str]
 
 _KEYS: dict[str, Callable[[Cell, LabelOf], str]] = {
     "track": lambda cell, label: cell.track,

@@ -82,7 +82,7 @@ def estimate_line(plan: Plan) -> str:
 
 
 def gpu_hours(plan: Plan, gpu: GpuKind) -> dict[Precision, float]:
-    """Return the hours that the open cells and the missing artifacts take on one GPU, in each number format."""
+    """Return the hours that the cells to do and the missing artifacts take on one GPU, in each number format."""
     gflops: dict[str, float] = defaultdict(float)
     for cell in plan.todo:
         gflops[cell.backbone.name] += plan.costs.work(cell).gflop

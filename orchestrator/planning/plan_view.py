@@ -79,7 +79,7 @@ def _artifact_table(plan: Plan) -> Table:
 
 
 def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
-    """Return a table that shows, by method and backbone, how many open cells fit on one GPU at a time.
+    """Return a table that shows, by method and backbone, how many of the cells to do fit on one GPU at a time.
 
     A note beside each number says whether the memory of such a cell was measured or is assumed.
     """

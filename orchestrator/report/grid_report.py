@@ -138,7 +138,6 @@ def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
             artifact = store.artifact(model.address)
         except CorruptArtifact:
             continue  # a run builds the damaged model again when a cell needs it
-        # No accuracy is stored with an adopted model.
         if artifact is not None and "accuracy_fine_tuned" in artifact.meta:
             backbone, dataset = model.backbone.name, model.ref.dataset
             domain = plan.catalog.dataset(dataset).domain

@@ -118,14 +118,17 @@ def tables_and_figures(
         processes = min(_MOST_PROCESSES, usable_processors(), drawn // _GROUPS_PER_PROCESS)
     if processes < 2:
         return report_tables(grid), {group: group_figures(grid, group, GROUP_FIGURES) for group in grid.groups}
-    # Ctrl-C reaches the other processes too. They ignore it, and this process ends them.
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    pool = ProcessPoolExecutor(processes, get_context("spawn"))
+    # Ctrl-C reaches the other processes too. They start with it blocked, and this process ends them.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         tasks = [pool.submit(group_figures, _part_of(group, grid), group, GROUP_FIGURES) for group in grid.groups]
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return report_tables(grid), dict(zip(grid.groups, [task.result() for task in tasks], strict=True))
     except BrokenProcessPool:
         return tables_and_figures(grid, processes=1)
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         pool.shutdown(cancel_futures=True)
 
 

@@ -99,7 +99,7 @@ def parse_predictions(content: bytes, evaluations: Sequence[Evaluation]) -> tupl
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return tuple(_of_split(arrays, scored) for scored in evaluations)
     except (KeyError, OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"it cannot be read: {type(error).__name__} {error}") from None
+        raise ValueError(f"the predictions cannot be read: {type(error).__name__} {error}") from None
 
 
 def _of_split(arrays: NpzFile, scored: Evaluation) -> StoredPredictions:

@@ -119,7 +119,7 @@ class _Attempt:
 
     def _message(self) -> str:
         if not self._total:
-            return f"MLflow: {self._done} runs compared" if self._done else "MLflow: connecting"
+            return f"MLflow: {self._done} runs listed" if self._done else "MLflow: connecting"
         text = f"MLflow: {self._done} of {self._total} runs"
         began, before = self._first_update or (self._updated, 0)
         if self._done - before >= 5:

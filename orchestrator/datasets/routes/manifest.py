@@ -10,7 +10,7 @@ import os
 import posixpath
 import shlex
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -91,11 +91,19 @@ def read_table(path: Path) -> Table:
     A pattern such as ``{train,test}.csv`` means several files with the same columns, which are joined. Without a column
     ``split``, the names of the files state the parts.
 
-    Raises ``UserError`` if a file cannot be read, or if it is one of several numbered parquet shards.
+    Raises ``UserError`` if a file cannot be read, or for a numbered parquet shard without the others.
     """
     if path.suffix.lower() == ".tar":
         return Table(*read_shards(path))
     files = files_of(path)
+    there = Counter(SHARD.split(file.name)[0] for file in files)
+    for file in files:
+        shard = SHARD.search(file.name) if file.suffix.lower() == ".parquet" else None
+        if shard and there[file.name[: shard.start()]] < int(shard["count"]):
+            number, count = shard.groups()
+            what = f"is one of {int(count)} files, and the images of the others would be left out"
+            hint = f"write {{{'0' * len(number)}..{int(count) - 1:0{len(number)}}}} for {number} to give all of them"
+            raise UserError(what, where=str(file), hint=hint)
     if len(files) == 1:
         return _read_file(path)
     if len({file.parent for file in files}) > 1:
@@ -120,11 +128,6 @@ def read_table(path: Path) -> Table:
 
 
 def _read_file(path: Path) -> Table:
-    if path.suffix.lower() == ".parquet" and (shard := SHARD.search(path.name)) and int(shard["count"]) > 1:
-        what = f"is one of {int(shard['count'])} files, and its images alone would be used"
-        raise UserError(
-            what, where=str(path), hint="join the files into one, or write a catalog entry with the route huggingface"
-        )
     try:
         if path.suffix.lower() == ".parquet":
             return _read_parquet_table(path)

@@ -9,11 +9,11 @@ from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
 from orchestrator.analysis.comparable import Ablation, ablations_of, changed_places, comparable_rows, place_of
 from orchestrator.analysis.display_names import display_names, summaries
 from orchestrator.analysis.raced_places import RacedPlace, left_out_cells
-from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
+from orchestrator.analysis.rows import NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
 from orchestrator.analysis.scores import ReadPredictions, scores_of, unscored_sentence
 from orchestrator.analysis.verdict import VerdictSeries, verdicts_of
 from orchestrator.artifacts.head import EqualClasses
-from orchestrator.core.cell import Cell
+from orchestrator.core.cell import Cell, LabelOf
 from orchestrator.report.analysis.comparison_group import ComparisonGroup, GroupKey
 from orchestrator.report.notation import SELECTED
 from orchestrator.report.styles import Style, styles_of

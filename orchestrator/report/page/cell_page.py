@@ -104,9 +104,6 @@ def data_uri(pixels_3SS: NDArray[np.uint8]) -> str:
     return f"data:image/{form.lower()};base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
-_MOST_PAIRS = 40
-
-
 def class_table(predictions: SplitPredictions, class_names: tuple[str, ...], name: str) -> Table:
     """Make a table with the images, accuracy, gain and most frequent wrong prediction of each class."""
     counts_CC = predictions.confusion(len(class_names))
@@ -141,7 +138,7 @@ def confused_table(predictions: SplitPredictions, class_names: tuple[str, ...], 
     pairs = [(i, j) for i in indices for j in indices if i != j and counts_CC[i, j]]
     pairs.sort(key=lambda pair: -counts_CC[pair])
     rows = []
-    for i, j in pairs[:_MOST_PAIRS]:
+    for i, j in pairs[:40]:
         share = 100 * int(counts_CC[i, j]) / int(counts_CC[i].sum())
         numbers = (number(int(counts_CC[i, j]), "d"), number(share, ".1f"))
         rows.append((Entry(class_names[i]), Entry(class_names[j]), *numbers))

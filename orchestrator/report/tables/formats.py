@@ -19,7 +19,7 @@ _LONG_NAME = 32
 """Names of rows with more characters are broken into lines. Names stay in place when readers scroll sideways, so long
 ones would hide the numbers."""
 _LONG = 12
-"""Tables with more rows have filters. The page's script has the same limit for its search field."""
+"""Tables with more rows have filters and a search field."""
 
 
 def to_csv(table: Table) -> str:
@@ -91,7 +91,7 @@ def _markdown(content: str) -> str:
 
 def to_html(table: Table, *, sortable: bool = False) -> Markup:
     """Return the table as a ``<table>`` element. ``sortable``: readers can sort it and, if it is long, filter it."""
-    filters = [i for i, title in enumerate(table.header) if title in _FILTERED] if len(table.rows) > _LONG else ()
+    filters = [i for i, title in enumerate(table.header) if title in _FILTERED] if len(table.rows) > _LONG else None
     return Markup(_html_template().render(table=table, sortable=sortable, filters=filters))
 
 

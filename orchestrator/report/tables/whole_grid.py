@@ -78,10 +78,6 @@ def sources_table(grid: GridResults) -> Table | None:
     return table if some_without_gain else table.without_columns([3])
 
 
-_LISTED = 8
-"""A row of the table of missing cells names at most this many cells."""
-
-
 def short_classes_table(grid: GridResults) -> Table | None:
     """Make a table of the datasets that have classes with fewer than k training images; ``None`` without any."""
     groups = {(row.dataset, row.domain, row.k, row.protocol): row for row in grid.rows if row.short_classes}
@@ -117,7 +113,7 @@ def missing_table(grid: GridResults) -> Table | None:
             counts = (k, len(cells), len(cells) - len(unfinished), failures, len(unfinished) - failures)
             names = [f"{c.dataset.name} seed {c.seed}" if c.shots or c.seed else c.dataset.name for c in unfinished]
             place = (method_entry(grid, texts[0]), *map(Entry, texts[1:]))
-            rows.append((*place, Entry(listed(names, _LISTED)), *(number(count, "d") for count in counts)))
+            rows.append((*place, Entry(listed(names, 8)), *(number(count, "d") for count in counts)))
     note = "Only what is not complete is listed; every cell that lacks a result is in tables/cells_without_result.csv."
     titles = ("method", "track", "protocol", "domain", "backbone", "which")
     header = (*titles, "k", "planned", "finished", "failed", "missing")

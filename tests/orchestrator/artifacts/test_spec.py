@@ -116,11 +116,11 @@ def test_the_error_names_the_first_cause(monkeypatch: pytest.MonkeyPatch, caplog
     fetch_weights(load_catalog().backbone("tiny-clip"), console)
     assert not said.getvalue(), "a backbone with a file of weights is not fetched"
     with pytest.raises(UserError) as caught:
-        fetch_weights(load_catalog().backbone("vit-b-32"), console, where="--backbone", instead="; then this")
+        fetch_weights(load_catalog().backbone("vit-b-32"), console, where="--backbone", instead=["or this"])
     assert caught.value.where == "--backbone"
     assert "offline" in caught.value.what.lower()
     assert "Last error" not in caught.value.what
-    assert caught.value.hint.endswith("backbones add --help; then this")
+    assert caught.value.hint.endswith("backbones add --help\n  or this")
     assert "fetching the weights of vit-b-32" in said.getvalue()
     assert not caplog.records
     assert logging.getLogger("huggingface_hub").level == logging.WARNING, "as the hub sets it"

@@ -12,6 +12,7 @@ from orchestrator.catalog import dataset_ref
 from orchestrator.datasets.adding import Added, DatasetOptions, add_dataset
 from orchestrator.datasets.layouts import find_layout
 from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.routes.manifest import read_table
 from orchestrator.util.errors import UserError
 from tests.helpers.photographs import CLASSES, photograph
 
@@ -162,9 +163,13 @@ def test_one_parquet_file_of_several_is_refused(tmp_path: Path) -> None:
     table = pa.table({"image": PICTURES, "label": list("abb")})
     for name in ("train-00000-of-00002.parquet", "train-00000-of-00001.parquet"):
         pq.write_table(table, tmp_path / name)
-    with pytest.raises(UserError, match="is one of 2 files"):
+    with pytest.raises(UserError, match=r"is one of 2 files.*\n.*\{00000\.\.00001\}"):
         find_layout(tmp_path / "train-00000-of-00002.parquet")
     assert find_layout(tmp_path / "train-00000-of-00001.parquet").names == ("a", "b")
+    pq.write_table(table, tmp_path / "train-00001-of-00002.parquet")
+    columns = read_table(tmp_path / "train-{00000..00001}-of-00002.parquet").columns
+    assert columns["label"] == [*"abbabb"]
+    assert len({*columns["path"]}) == 6
 
 
 def test_a_label_that_is_no_number_is_missing(tmp_path: Path) -> None:

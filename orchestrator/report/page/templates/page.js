@@ -43,7 +43,7 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
     });
   });
 
-  if (entries.length <= 12) continue;
+  if (table.dataset.filters === undefined) continue;
   const bar = document.createElement("div"), search = document.createElement("input");
   count = document.createElement("span");
   bar.className = "filters";
