@@ -45,7 +45,7 @@ def inject(grid_run: GridRun, name: str, rng: np.random.Generator) -> str:
             targets.extend([] if target is None else [target])
         return bool(targets)
 
-    assert until(injected, SECONDS), f"{name} could not be injected: {grid_run.ends}"
+    assert until(injected, SECONDS, 0.1), f"{name} could not be injected: {grid_run.ends}"
     return targets[0]
 
 
@@ -58,7 +58,7 @@ def test_a_grid_is_finished_with_the_right_results_after_many_faults(
     try:
         driver = grid_run.start()
         targets = [inject(grid_run, name, rng) for name in ("kill_builder", "kill_raylet", "kill_cell_worker")]
-        assert until(lambda: len(scores(grid_run.store)) >= 4, SECONDS)
+        assert until(lambda: grid_run.result_count() >= 4, SECONDS)
         assert driver.alive, driver.output()
         targets.append(inject(grid_run, "kill_driver", rng))
         assert not alive(driver.pid)
