@@ -7,10 +7,13 @@ generator. (benchopt's ``get_seed`` and DomainBed's ``seed_hash`` do the same.)
 
 import contextlib
 import hashlib
+import threading
 from collections.abc import Iterator
 
 import numpy as np
 import torch
+
+_GLOBAL_GENERATORS = threading.RLock()
 
 
 def keyed_seed(*axes: str | int) -> int:
@@ -42,9 +45,10 @@ def torch_generator(*axes: str | int) -> torch.Generator:
 def isolated_torch_rng(*axes: str | int) -> Iterator[None]:
     """Seed torch's global generators with :func:`keyed_seed` inside the ``with`` block, and restore them afterwards.
 
-    Library code that takes no generator needs this: initialisation and dropout in ``torch.nn``.
+    Library code that takes no generator needs this: initialisation and dropout in ``torch.nn``. All threads share the
+    generators, so one thread at a time is in such a block.
     """
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices):
+    with _GLOBAL_GENERATORS, torch.random.fork_rng(devices=devices):
         torch.manual_seed(keyed_seed(*axes))
         yield
