@@ -102,9 +102,15 @@ def load_sources(folder: str | Path, backbone: Backbone, *, leave_out: Sequence[
     Raises:
         FileNotFoundError: if the folder holds no checkpoint.
         KeyError: if a name in ``leave_out`` does not exist.
+        TypeError: if ``leave_out`` is a single name.
+        ValueError: if two checkpoints have the same name, or if none is left.
     """
+    if isinstance(leave_out, str):
+        raise TypeError(f"leave_out is a list of names, such as [{leave_out!r}]")
     found = checkpoint_paths(Path(folder))
     for name in leave_out:
+        if name not in found:
+            raise KeyError(f"leave_out names {name!r}, but the checkpoints in {folder} are {', '.join(found)}")
         del found[name]
     return CheckpointSources(backbone, found)
 
@@ -208,6 +214,10 @@ def adapt(
     configured = chosen.configure_strictly(settings, track)
     if chosen.uses_source_models and chosen.needs_sources(configured) and sources is None:
         raise ValueError(f"{method} needs source models; pass sources=bolt.load_sources(folder, backbone)")
+    if isinstance(sources, str | Path | list | dict):
+        raise TypeError("sources are source models, not files: pass sources=bolt.load_sources(folder, backbone)")
+    if isinstance(sources, CheckpointSources) and sources.backbone != backbone.digest:
+        raise ValueError(f"the sources were loaded for another backbone: bolt.load_sources(folder, {backbone.name})")
     labels_N = _check_labels(labels, len(images), len(class_names))
     reading = replace(reading, upright=True)
     crop = SUPPORT_CROP if mirror else replace(SUPPORT_CROP, flip=0.0)

@@ -11,9 +11,8 @@ from pathlib import Path
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
-from bolt.clip.checkpoint_conversion import FAR, convert_image_tower, distance_moved
 from bolt.clip.checkpoint_files import SUFFIXES, checkpoint_files, checkpoint_name, files_digest
-from bolt.clip.checkpoint_reading import read_checkpoint
+from bolt.clip.fine_tuned import examine_checkpoint
 from bolt.clip.tensor_names import TensorMismatch, matrix_names
 from bolt.spectral.directions import Directions, top_directions, truncate_directions
 from bolt.spectral.sources import Sources
@@ -32,6 +31,9 @@ class CheckpointSources(Sources):
         backbone: the CLIP from which the sources were fine-tuned.
         files: name of each source -> its checkpoint, a file or a folder.
 
+    Attributes:
+        backbone: the digest of the backbone.
+
     Raises:
         ValueError: if ``files`` is empty.
     """
@@ -40,6 +42,7 @@ class CheckpointSources(Sources):
         if not files:
             raise ValueError("there is no checkpoint to read a source from")
         self._files = dict(files)
+        self.backbone, self._shape = backbone.digest, backbone.tower.shape
         self._frozen = {name: tensor.cpu() for name, tensor in backbone.tower.state_dict_open_clip().items()}
         self._top_k = 0
         self._directions: dict[str, list[Directions]] = {}
@@ -66,17 +69,16 @@ class CheckpointSources(Sources):
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
         """Return one source's task vector, by open_clip's names of the tensors.
 
-        Raises ``UnreadableCheckpoint`` if the source's file cannot be read, and ``TensorMismatch`` if it does not hold
-        the backbone's image tower, or holds the pre-trained tower itself. Warns if the tower is far from that one.
+        Warns if the source was probably fine-tuned from other weights. Raises ``UnreadableCheckpoint`` if the source's
+        file cannot be read, and ``TensorMismatch`` if it does not hold an image tower that was fine-tuned from the
+        backbone's.
         """
-        tuned = convert_image_tower(read_checkpoint(self._files[source]), self._frozen)
         try:
-            distance = distance_moved(tuned, self._frozen)
+            tuned = examine_checkpoint(self._files[source], self._frozen, self._shape)
         except TensorMismatch as error:
-            raise TensorMismatch(f"{self._files[source]}: {error}; leave it out: leave_out=[{source!r}]") from None
-        if distance > FAR:
-            what = f"{self._files[source]} is {distance:.2f} norms from the pre-trained tower"
-            warnings.warn(f"{what}: was it fine-tuned from other weights?", stacklevel=2)
+            raise TensorMismatch(f"{error}; leave it out: leave_out=[{source!r}]") from None
+        if tuned.warning:
+            warnings.warn(f"{self._files[source]}: {tuned.warning}", stacklevel=2)
         return {name: tuned.tensors[name] - frozen for name, frozen in self._frozen.items()}
 
     def file_digests(self) -> tuple[str, ...]:
@@ -93,16 +95,17 @@ def checkpoint_paths(folder: Path) -> dict[str, Path]:
 
     Every sub-folder and every file with a checkpoint's suffix counts as a checkpoint, unless it is hidden.
 
-    Raises ``FileNotFoundError`` if there is no folder or no checkpoint.
+    Raises ``FileNotFoundError`` if there is no folder or no checkpoint, and ``ValueError`` if two checkpoints have the
+    same name.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}; give a folder with a checkpoint of each source model")
-    entries = sorted(folder.iterdir())
-    found = {
-        checkpoint_name(entry): entry
-        for entry in entries
-        if not entry.name.startswith(".") and (entry.is_dir() or entry.name.lower().endswith(SUFFIXES))
-    }
+    found: dict[str, Path] = {}
+    for entry in sorted(folder.iterdir()):
+        if not entry.name.startswith(".") and (entry.is_dir() or entry.name.lower().endswith(SUFFIXES)):
+            first = found.setdefault(checkpoint_name(entry), entry)
+            if first != entry:
+                raise ValueError(f"{first} and {entry.name} would be one source, {checkpoint_name(entry)}: rename one")
     if not found:
         raise FileNotFoundError(f"{folder} holds no checkpoint: neither a folder nor a {', '.join(SUFFIXES)} file")
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bolt.clip.checkpoint_files import FOLDER_WEIGHTS, UnreadableCheckpoint, checkpoint_files, config_file
-from orchestrator.artifacts.adopted_source import check_digest, examine_checkpoint
+from orchestrator.artifacts.adopted_source import check_digest, examined_checkpoint
 from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.artifacts.source_model import accuracy_inputs, source_accuracy
 from orchestrator.artifacts.spec import artifact_cache, build, with_inputs
@@ -90,7 +90,7 @@ def adopt_checkpoints(
 
     frozen = load_backbone(entry, "cpu").tower
     for name, (path, _) in candidates.items():
-        examined = examine_checkpoint(path, frozen)
+        examined = examined_checkpoint(path, frozen)
         say(f"{name}: {path}")
         for line in (examined.summary, *examined.notes):
             say(f"  {line}")
@@ -129,7 +129,7 @@ def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Call
             check_digest(entry)
             loaded = artifact_cache(settings)
             ref = backbone_ref(loaded.catalog.backbone(entry.backbone))
-            examined = examine_checkpoint(entry.path, loaded.backbone(ref).tower)
+            examined = examined_checkpoint(entry.path, loaded.backbone(ref).tower)
             wanted = loaded.catalog.dataset(entry.dataset)
             if missing_data(wanted, loaded.data_root) is not None:
                 score = "not measured, its images are not here"

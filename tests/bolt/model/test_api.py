@@ -1,5 +1,6 @@
 """The library by itself: adapt, predict, save and load, without the orchestrator."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,10 +12,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from torch import Tensor
 
 import bolt
 from bolt.clip.backbone import Backbone
+from bolt.clip.huggingface import config_from_shape, to_huggingface
 from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels
 from bolt.clip.tensor_names import TensorMismatch, matrix_names
@@ -23,7 +26,7 @@ from bolt.model.model import Model
 from bolt.spectral.directions import top_directions
 from bolt.task.task import Adapted
 from tests.bolt.model.pictures import IMAGES, LABELS, NAMES, adapted
-from tests.helpers.towers import SIZE, RandomSources
+from tests.helpers.towers import SIZE, RandomSources, random_backbone
 from tests.helpers.waiting import TIMEOUT
 
 
@@ -249,3 +252,34 @@ def test_a_plain_function_as_classifier_can_be_measured_and_not_kept(backbone: B
         Model.from_adapted(backbone, Adapted(classify=lambda features: features), NAMES)
     with pytest.raises(ValueError, match="2 class names for a classifier of 3 classes"):
         Model.from_adapted(backbone, Adapted(adapted(backbone, "zero_shot").classifier), NAMES[:2])
+
+
+def test_the_configuration_of_a_source_is_compared_with_the_backbone(backbone: Backbone, tmp_path: Path) -> None:
+    """Only ``sources adopt`` looked; the library used a tower of another activation."""
+    (tmp_path / "cars").mkdir()
+    hf = {**config_from_shape(backbone.tower.shape), "hidden_act": "quick_gelu"}
+    (tmp_path / "cars" / "config.json").write_text(json.dumps(hf))
+    near = {name: 1.01 * tensor for name, tensor in backbone.tower.state_dict_open_clip().items()}
+    save_file(to_huggingface(near), tmp_path / "cars" / "model.safetensors")
+    save_file(near | {"proj": torch.ones(3, 3)}, tmp_path / "wide.safetensors")
+    found = bolt.load_sources(tmp_path, backbone)
+    with pytest.raises(TensorMismatch, match=r"cars.config\.json.*activation quick_gelu, the backbone has gelu"):
+        found.task_vector("cars")
+    with pytest.raises(TensorMismatch, match=r"wide\.safetensors: tensors do not fit.*leave_out"):
+        found.task_vector("wide")
+
+
+def test_sources_belong_to_their_backbone_and_none_is_lost(
+    checkpoints: Path, backbone: Backbone, tmp_path: Path
+) -> None:
+    other = bolt.load_sources(checkpoints, random_backbone(quick_gelu=True))
+    with pytest.raises(ValueError, match="another backbone"):
+        bolt.adapt(backbone, IMAGES, LABELS, NAMES, sources=other)
+    with pytest.raises(TypeError, match="load_sources"):
+        bolt.adapt(backbone, IMAGES, LABELS, NAMES, sources=str(checkpoints))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"\['source_1'\]"):
+        bolt.load_sources(checkpoints, backbone, leave_out="source_1")
+    for name in ("cars.pt", "cars.safetensors"):
+        (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=r"cars\.pt and cars\.safetensors would be one source"):
+        bolt.load_sources(tmp_path, backbone)
