@@ -6,6 +6,7 @@ Shape legend: B images, S image side, D joint embedding width, P prompts, C clas
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import cast
@@ -16,7 +17,7 @@ from torch.nn import functional as F
 
 from bolt.clip.feature_tower import image_tower_of
 from bolt.clip.input_size import InputSize, Interpolation, Resize
-from bolt.clip.precision import check_precision
+from bolt.clip.precision import check_precision, plain_torch
 from bolt.clip.preprocess import normalise
 from bolt.clip.text_tower import TextTower
 from bolt.clip.tower import ImageTower, tower_digest
@@ -95,15 +96,23 @@ class Backbone:
             mean, std: normalisation per channel; by default that of the model.
             resize, interpolation: see :class:`bolt.clip.input_size.InputSize`; by default those of the model.
 
-        Raises ``bolt.clip.tower_shape.UnsupportedTower`` if the image tower's input is not square.
+        Raises ``bolt.clip.tower_shape.UnsupportedTower`` if the image tower's input is not square, and ``ValueError``
+        if the weights are not float32, or if ``logit_scale`` is not the logarithm of a factor from 1 to 1000.
         """
         import open_clip  # takes seconds to import
 
+        if other := {str(weight.dtype) for weight in model.parameters()} - {"torch.float32"}:
+            raise ValueError(f"{name} has {', '.join(sorted(other))} weights; convert them first: model.float()")
         visual = model.get_submodule("visual")
         kept = copy.deepcopy(model, memo={id(visual): None}) if load_again is None else None
         text = load_again or (lambda: cast(nn.Module, kept))
         mean = mean or getattr(visual, "image_mean", None) or open_clip.OPENAI_DATASET_MEAN
         std = std or getattr(visual, "image_std", None) or open_clip.OPENAI_DATASET_STD
+        stored = model.get_parameter("logit_scale").item()
+        if not 0 <= stored <= math.log(1000):
+            raise ValueError(
+                f"the logit_scale of {name} is {stored:g}, and it must be a logarithm, as that of 100: 4.605"
+            )
         logit_scale = float(model.get_parameter("logit_scale").detach().exp())
         how = getattr(visual, "preprocess_cfg", {})
         resize = resize or how.get("resize_mode", "shortest")
@@ -145,7 +154,7 @@ class Backbone:
 
     def to(self, device: torch.device | str) -> Backbone:
         """Move the image tower to a device, and the text side before its next use; return the backbone itself."""
-        self.tower.to(device)
+        self.tower.to(torch.device(device))  # a number format would be taken, too
         self.__dict__.pop("text_tower", None)
         self._at.clear()
         return self
@@ -171,6 +180,7 @@ class Backbone:
         """Convert uint8 pixels (B, 3, S, S) to float32 tower input on the backbone's device."""
         return normalise(pixels_B3SS, self.mean, self.std, self.device)
 
+    @plain_torch()
     def encode_images(self, pixels_B3SS: Tensor, tower: ImageTower | None = None, batch_size: int = 256) -> Tensor:
         """Encode uint8 pixels (B, 3, S, S) as raw (not normalised) float32 features (B, D).
 
@@ -189,6 +199,7 @@ class Backbone:
                 features_BD[rows] = tower(self.normalise(pixels_B3SS[rows]))
         return features_BD
 
+    @plain_torch()
     def encode_prompts(self, prompts: Sequence[str]) -> Tensor:
         """Encode prompts as raw (not normalised) float32 text embeddings, (P, D)."""
         embeddings_PD = torch.empty(len(prompts), self.embed_dim, device=self.device)

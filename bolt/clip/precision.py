@@ -10,7 +10,7 @@ the block.
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -49,6 +49,28 @@ def check_precision(precision: Precision | None, device: torch.device | str) -> 
 @lru_cache(maxsize=16)
 def _has_tf32(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _AMPERE
+
+
+@contextmanager
+def plain_torch() -> Iterator[None]:
+    """Run a block, or a function that this decorates, with PyTorch's settings of a new process.
+
+    There are gradients then, no autocast, and new tensors are float32 and on the CPU. A caller may have changed these
+    settings, and results must not depend on them. They are set back at the end.
+    """
+    number_format = torch.get_default_dtype()
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for kind in ("cpu", "cuda", "mps"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        if number_format != torch.float32:
+            stack.callback(torch.set_default_dtype, number_format)
+            torch.set_default_dtype(torch.float32)
+        yield
 
 
 @contextmanager

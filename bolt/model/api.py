@@ -3,8 +3,9 @@
 Shape legend: N images, C classes, D embedding width, H, W height and width of an image.
 """
 
+import operator
 import warnings
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set, Sized
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from bolt.class_words import check_distinct, class_words
 from bolt.clip.augment import SUPPORT_CROP, Crop, augmented_view, evaluation_view
 from bolt.clip.backbone import Backbone
 from bolt.clip.image_files import UPRIGHT, Reading, open_named
+from bolt.clip.precision import plain_torch
 from bolt.clip.preprocess import rgb_pixels
 from bolt.clip.whole_clip import check_preprocessing, clip_from_file, file_activation, model_name, preprocessing
 from bolt.image_folders import (
@@ -31,7 +33,7 @@ from bolt.image_folders import (
 )
 from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources, checkpoint_paths
-from bolt.model.model import ImageInput, Model, check_is_image
+from bolt.model.model import ImageInput, Model, check_are_images, check_is_image
 from bolt.protocol import STRICT, Precision
 from bolt.seeds import torch_generator
 from bolt.spectral.sources import Sources
@@ -40,6 +42,7 @@ from bolt.task.support import batch_order
 from bolt.task.task import EVALUATION_VIEW, PROMPTS, ClassText, Support, Task, Unlabelled
 
 
+@plain_torch()
 def load_backbone(
     architecture: str | Path,
     weights: str | Path,
@@ -80,7 +83,7 @@ def load_backbone(
     model = model_name(str(architecture))
     listed = open_clip.get_pretrained_cfg(model, str(weights)) or {}
     how = preprocessing(open_clip.get_model_config(model) or {}, model, weights)
-    how |= {field: value for field, value in (("mean", mean), ("std", std)) if value is not None}
+    how |= {field: tuple(map(float, value)) for field, value in (("mean", mean), ("std", std)) if value is not None}
     check_preprocessing(how)
     if not listed and Path(weights).exists():
         quick_gelu = file_activation(Path(weights), str(architecture), quick_gelu)
@@ -147,6 +150,7 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
     return images, labels, [*words.values()]
 
 
+@plain_torch()
 def adapt(
     backbone: Backbone,
     images: Sequence[ImageInput],
@@ -191,18 +195,22 @@ def adapt(
 
     Raises:
         bolt.methods.UnknownName: for an unknown method or setting; the message has the most similar name.
-        TypeError: if ``class_names`` or ``images`` has no order, or ``images`` holds an object that is no image.
+        TypeError: if ``class_names`` or ``images`` has no order or no length, if ``images`` holds an object that is no
+            image, if ``seed`` is no whole number, or if ``sources`` are files.
         ValueError: if labels are no whole numbers or do not fit the images, if a class has no name or no image, if
-            labels or sources that the method needs are missing, or if a setting has an invalid value or no effect.
+            labels or sources that the method needs are missing, if the sources were loaded for another backbone, or if
+            a setting has an invalid value or no effect.
         bolt.clip.precision.UnsupportedPrecision: if the device cannot compute in the number format.
     """
-    backbone = backbone.at(precision)
-    if isinstance(class_names, str | Mapping | Set):
+    backbone, seed = backbone.at(precision), operator.index(seed)
+    if isinstance(class_names, str | Mapping | Set) or not isinstance(class_names, Sized):
         raise TypeError("class_names is a list of names, in the order of the labels")
-    if isinstance(images, Set):
-        raise TypeError("images is a list, in the order of the labels; a set has no order")
-    if nameless := [label for label, name in enumerate(class_names) if name is None or not str(name).strip()]:
-        raise ValueError(f"class {nameless[0]} has no name")
+    check_are_images(images)
+    for label, given in enumerate(class_names):
+        if given is None or given != given or not str(given).strip():  # NaN, in a table, is no name either
+            raise ValueError(f"class {label} has no name")
+        if isinstance(given, bytes):
+            raise TypeError(f"class {label} has a name of bytes; take its text: {given!r}.decode()")
     class_names = [*map(str, class_names)]
     chosen = METHODS[method]
     wanted = ("fewshot",) if labels is not None else ("tta", "tta_stream")
@@ -288,12 +296,14 @@ def _warn_of_shared_vectors(head_CD: Tensor, class_names: Sequence[str]) -> None
         warnings.warn(
             f"classes with equal text embeddings, which the text head cannot tell apart: {equal}; use other "
             "class names or prompts",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
 def _check_labels(labels: Sequence[int] | Tensor | None, images: int, classes: int) -> Tensor:
     """Return the labels (N,), int64; empty if ``labels`` is ``None``."""
+    if not images:
+        raise ValueError("there is no image to adapt to")
     if labels is None:
         return torch.empty(0, dtype=torch.int64)
     given = labels.numpy(force=True) if isinstance(labels, Tensor) else np.asarray(labels)
@@ -301,7 +311,7 @@ def _check_labels(labels: Sequence[int] | Tensor | None, images: int, classes: i
         what = "labels are whole numbers from 0, one for each image: positions in class_names"
         raise ValueError(f"{what}; the labels given are {given.dtype} {given.shape}, such as {given.flat[:1]}")
     labels_N = torch.from_numpy(given.astype(np.int64))
-    if len(labels_N) != images or not images:
+    if len(labels_N) != images:
         raise ValueError(f"{images} images and {len(labels_N)} labels")
     if int(labels_N.min()) < 0 or int(labels_N.max()) >= classes:
         found = f"{int(labels_N.min())} to {int(labels_N.max())}"

@@ -14,6 +14,7 @@ from bolt.clip.backbone import Backbone
 from bolt.clip.checkpoint_files import files_digest
 from bolt.clip.huggingface import from_huggingface
 from bolt.clip.input_size import LARGEST_NORM, Interpolation, Resize
+from bolt.clip.precision import plain_torch
 from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.tower import ImageTower, replace_tensors
 from bolt.clip.tower_shape import TowerShape
@@ -34,6 +35,7 @@ class BackboneMismatch(ValueError):
     """The model was adapted from another backbone than the given backbone."""
 
 
+@plain_torch()
 def load_model(
     folder: Path | str,
     backbone: Backbone | None = None,

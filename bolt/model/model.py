@@ -5,7 +5,7 @@ Shape legend: B images, S image side, D embedding width, C classes, H, W height 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from bolt.clip.augment import evaluation_view
 from bolt.clip.backbone import Backbone
 from bolt.clip.image_files import UPRIGHT, Reading, open_named
 from bolt.clip.input_size import InputSize
+from bolt.clip.precision import plain_torch
 from bolt.clip.preprocess import evaluation_pixels, normalise
 from bolt.model.saving import About, Form, ModelParts, save
 from bolt.task.classifiers import Classifier, UnknownClassifier
@@ -29,13 +30,20 @@ ImageInput = Image.Image | Tensor | str | Path
 _BATCH = 256
 
 
+def check_are_images(images: object) -> None:
+    """Raise ``TypeError`` if ``images`` is no list of images: one image, or what has no length or no order."""
+    if isinstance(images, str | Path | Image.Image | Set | Mapping) or not isinstance(images, Sized):
+        kind = type(images).__name__
+        raise TypeError(f"images must be a list of images, whose order counts, not a {kind}: [image] for a single one")
+
+
 def check_is_image(image: object) -> None:
-    """Raise ``TypeError`` if ``image`` is no image, or a tensor that is not uint8 RGB (3, H, W).
+    """Raise ``TypeError`` if ``image`` is no image, or a tensor that is not uint8 RGB (3, H, W) with H, W > 0.
 
     Without this check, a tensor of values from 0 to 1 would be taken for a nearly black image.
     """
     if isinstance(image, Tensor):
-        if image.dtype != torch.uint8 or image.ndim != 3 or len(image) != 3:
+        if image.dtype != torch.uint8 or image.ndim != 3 or len(image) != 3 or not image.numel():
             raise TypeError(f"an image's tensor is uint8 RGB (3, H, W), not {image.dtype} {tuple(image.shape)}")
     elif not isinstance(image, Image.Image | str | Path) and not hasattr(image, "read"):
         kind = type(image).__name__
@@ -97,8 +105,10 @@ class Model(ModelParts):
 
     def pixels(self, images: Sequence[ImageInput]) -> Tensor:
         """Return the images upright and after the benchmark's evaluation transform, uint8 (B, 3, S, S)."""
+        check_are_images(images)
         size = InputSize(self.tower.shape.image_size, self.about.resize, self.about.interpolation)
-        return torch.stack([self._pixels(image, size) for image in images])
+        pixels = [self._pixels(image, size) for image in images]
+        return torch.stack(pixels) if pixels else torch.empty(0, 3, size.side, size.side, dtype=torch.uint8)
 
     def _pixels(self, image: ImageInput, size: InputSize) -> Tensor:
         check_is_image(image)
@@ -106,6 +116,7 @@ class Model(ModelParts):
             return evaluation_view(image, size)
         return torch.from_numpy(evaluation_pixels(open_named(image, self.about.reading), size))
 
+    @plain_torch()
     def logits(self, images: Sequence[ImageInput] | Tensor) -> Tensor:
         """Return the logits (B, C) of images, or of uint8 pixels (B, 3, S, S) from :meth:`pixels`."""
         pixels_B3SS = images if isinstance(images, Tensor) else self.pixels(images)
@@ -116,6 +127,8 @@ class Model(ModelParts):
                 f"a tensor of pixels must be uint8 (B, 3, {side}, {side}), but this one is {found}; images of "
                 "other sizes can be given as a list"
             )
+        if not len(pixels_B3SS):
+            return torch.empty(0, self.classifier.class_count, device=self.device)
         about, parts = self.about, []
         with torch.inference_mode():
             for batch in torch.split(pixels_B3SS, _BATCH):
@@ -129,10 +142,6 @@ class Model(ModelParts):
         Raises ``TypeError`` if ``images`` is a single image, or holds an object that is no image. Raises ``OSError``
         with the path of an image that cannot be decoded.
         """
-        if isinstance(images, str | Path | Image.Image):
-            raise TypeError("predict takes a list of images: predict([image])")
-        if not len(images):
-            return []
         names = self.about.class_names
         found = []
         for scores in self.logits(images).softmax(dim=-1).tolist():

@@ -159,7 +159,7 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
         raise ValueError(f"transformers has no CLIP like {model.about.backbone}; save an adapter or a state_dict")
     if form == "huggingface" and model.tower.prompts is not None:
         raise ValueError("transformers has no CLIP with learned tokens; save an adapter or a state_dict")
-    target = Path(folder)
+    target = Path(os.path.realpath(folder))  # an empty folder can be replaced, a link to one cannot
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} exists and is not empty")
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,8 @@
 """Preprocessing, the zero-shot head, and the tensor counts of real architectures."""
 
+from collections.abc import Callable
+from typing import Any
+
 import open_clip
 import pytest
 import torch
@@ -111,3 +114,25 @@ def test_zero_shot_head(backbone: Backbone) -> None:
 def test_bad_prompts_are_refused(backbone: Backbone, names: list[str], templates: list[str], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         backbone.zero_shot_head(names, templates)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda clip: clip.half(), "float16 weights.*float"),
+        (lambda clip: clip.logit_scale.data.exp_(), "logit_scale of tiny is 14.28.*logarithm"),
+        (lambda clip: clip.logit_scale.data.neg_(), "logit_scale of tiny is -2.6"),
+    ],
+)
+def test_a_clip_that_would_give_errors_or_equal_probabilities_is_refused(
+    change: Callable[[open_clip.CLIP], Any], complaint: str
+) -> None:
+    clip = random_clip()
+    change(clip)
+    with pytest.raises(ValueError, match=complaint):
+        Backbone.from_open_clip(clip, tokenize, "tiny")
+
+
+def test_a_backbone_moves_to_devices_only() -> None:
+    with pytest.raises(TypeError):
+        random_backbone().to(torch.float16)  # type: ignore[arg-type]

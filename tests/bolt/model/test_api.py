@@ -3,8 +3,10 @@
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +130,58 @@ def test_images_without_labels_are_adapted_to_at_test_time(backbone: Backbone, s
     assert not torch.equal(model.logits(IMAGES), adapted(backbone, "zero_shot").logits(IMAGES))
 
 
+@pytest.mark.parametrize("images", [{"a.png", "b.png"}, {"a.png": 0}, (image for image in IMAGES), IMAGES[0]])
+def test_images_without_an_order_or_a_length_are_refused(images: Any, backbone: Backbone) -> None:
+    """A set of paths gave predictions in any order."""
+    with pytest.raises(TypeError, match="images must be a list"):
+        adapted(backbone, "zero_shot").predict(images)
+    with pytest.raises(TypeError, match="images must be a list"):
+        bolt.adapt(backbone, images, [0, 1], NAMES[:2], method="zero_shot")
+
+
+def test_no_image_gives_no_logits_and_cannot_be_adapted_to(backbone: Backbone) -> None:
+    model = adapted(backbone, "zero_shot")
+    for nothing in (IMAGES[:0], torch.empty(0, 3, SIZE, SIZE, dtype=torch.uint8)):
+        assert model.logits(nothing).shape == (0, 3)
+    with pytest.raises(ValueError, match="no image"):
+        bolt.adapt(backbone, [], None, NAMES, method="trans_clip")
+
+
+@contextmanager
+def number_format(of_new_tensors: torch.dtype) -> Iterator[None]:
+    torch.set_default_dtype(of_new_tensors)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        torch.inference_mode, torch.no_grad, partial(torch.autocast, "cpu", torch.bfloat16),
+        partial(torch.device, "meta"), partial(number_format, torch.float64),
+    ],
+)  # fmt: skip
+def test_settings_of_pytorch_change_no_result(setting: Callable[[], Any], backbone: Backbone, tmp_path: Path) -> None:
+    """Autocast gave other logits without a word, and the other settings ended inside PyTorch."""
+
+    def logits(frozen: Backbone) -> Tensor:
+        model = adapted(frozen, "lora")
+        model.save(tmp_path / str(len(list(tmp_path.iterdir()))))
+        return bolt.load_model(tmp_path / "0", frozen).logits(IMAGES)
+
+    expected, tiny = logits(backbone), Path("grids/backbones/tiny-clip.json")
+    with setting():
+        assert torch.equal(logits(backbone).cpu(), expected)
+        loaded = bolt.load_backbone(tiny, tiny.with_suffix(".safetensors"), quick_gelu=False)
+        head = loaded.zero_shot_head(NAMES, ["a photo of a {}."])
+    again = bolt.load_backbone(tiny, tiny.with_suffix(".safetensors"), quick_gelu=False)
+    assert loaded.digest == again.digest
+    assert torch.equal(head, again.zero_shot_head(NAMES, ["a photo of a {}."]))
+    assert adapted(loaded, "lora").logits(IMAGES).shape == (12, 3)
+
+
 @pytest.mark.parametrize(
     ("images", "labels", "arguments", "message"),
     [
@@ -163,9 +217,11 @@ def test_names_and_labels_may_be_arrays_but_no_text_and_no_mapping(backbone: Bac
     for names in ("rgb", dict.fromkeys(range(3), "red"), {*NAMES}):
         with pytest.raises(TypeError, match="class_names is a list"):
             bolt.adapt(backbone, IMAGES, LABELS, names, method="zero_shot")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a set has no order"):
+    with pytest.raises(TypeError, match="whose order counts, not a set"):
         bolt.adapt(backbone, {"a.png", "b.png"}, [0, 1], NAMES, method="zero_shot")  # type: ignore[arg-type]
-    for nothing in ("", " ", None):
+    with pytest.raises(TypeError, match="a name of bytes"):
+        bolt.adapt(backbone, IMAGES, LABELS, [name.encode() for name in NAMES], method="zero_shot")  # type: ignore[misc]
+    for nothing in ("", " ", None, float("nan")):
         with pytest.raises(ValueError, match="class 1 has no name"):
             bolt.adapt(backbone, IMAGES, LABELS, [NAMES[0], nothing, NAMES[2]], method="zero_shot")  # type: ignore[list-item]
 

@@ -222,6 +222,13 @@ def test_a_model_is_written_into_a_new_folder_only(backbone: Backbone, tmp_path:
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", "thesis.tex"]
 
 
+def test_an_empty_folder_behind_a_link_is_filled(backbone: Backbone, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    adapted(backbone, "zero_shot").save(tmp_path / "link")
+    assert load_model(tmp_path / "real", backbone).about.class_names == tuple(NAMES)
+
+
 def test_damaged_and_foreign_folders_are_refused(backbone: Backbone, tmp_path: Path) -> None:
     model = adapted(backbone, "zero_shot")
 
