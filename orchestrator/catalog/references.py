@@ -16,7 +16,7 @@ from bolt.clip.input_size import InputSize
 from orchestrator.catalog.backbone_entry import BackboneEntry
 from orchestrator.catalog.dataset_entry import DatasetEntry, dataset_folder, excluded_images
 from orchestrator.catalog.location import display_path
-from orchestrator.catalog.routes import DasslRoute, FolderRoute, ManifestRoute
+from orchestrator.catalog.routes import DasslRoute, FolderRoute, ManifestRoute, files_of
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
@@ -32,8 +32,9 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
     """Return the identity of a dataset: a digest of everything that decides its images, labels and prompts.
 
     For class folders and for a table, the relative paths and sizes of all files in the dataset's folder are part of the
-    identity, and so is the content of the table. A plan that is made without these files therefore names other cells
-    than a run with the files. The list of excluded images is part of the identity too.
+    identity, and so is the content of the table. Of several tar files, only the paths and sizes are. A plan that is
+    made without these files therefore names other cells than a run with the files. The list of excluded images is part
+    of the identity too.
     """
     content: dict[str, Any] = {
         "loader": LOADER_VERSION,
@@ -53,7 +54,8 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
         content["files"] = None if data_root is None else _listing(data_root / entry.route.folder)
     if isinstance(entry.route, ManifestRoute):  # paths and sizes do not show a change of labels
         table = dataset_folder(entry, data_root) / entry.route.file
-        content["table"] = cached_digest(table) if table.is_file() else None
+        files = [table] if table.suffix.lower() == ".tar" else files_of(table)
+        content["table"] = cached_digest(*files) if all(map(Path.is_file, files)) else None
     if isinstance(entry.route, DasslRoute):
         content["table"] = split_blob(entry.route, dataset_folder(entry, data_root))
     if excluded := excluded_images(entry, data_root):

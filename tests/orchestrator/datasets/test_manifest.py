@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from orchestrator.catalog import DatasetEntry, missing_data
+from orchestrator.catalog import DatasetEntry, dataset_ref, missing_data
 from orchestrator.cli.app import app
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.routes.manifest import find_files, paths_and_labels, read_table
@@ -67,6 +67,9 @@ def test_a_pattern_means_several_tables(tmp_path: Path, monkeypatch: pytest.Monk
     assert "mine: 2 classes, 2 training images, 2 test images" in done.output
     done = CliRunner().invoke(app, ["data", "verify", "mine"])
     assert done.exit_code == 0, done.output
+    before, text = dataset_ref(entry, tmp_path), (folder / "train.csv").read_text()
+    (folder / "train.csv").write_text(text.replace("cat", "dot").replace("dog", "cat").replace("dot", "dog"))
+    assert dataset_ref(entry, tmp_path) != before, "other labels of the same length"
     (folder / "test.csv").write_text("path\nphotos/2.png")
     (folder / "{train,test}.csv").write_text(ROWS)
     assert len(open_dataset(entry, tmp_path).train) == 2, "a file of that very name"
