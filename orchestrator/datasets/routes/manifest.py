@@ -105,7 +105,7 @@ def read_table(path: Path) -> Table:
             hint = f"write {{{'0' * len(number)}..{int(count) - 1:0{len(number)}}}} for {number} to give all of them"
             raise UserError(what, where=str(file), hint=hint)
     if len(files) == 1:
-        return _read_file(path)
+        return _read_file(files[0])
     if len({file.parent for file in files}) > 1:
         hint = (
             "write one table beside these folders, with paths such as train/1.jpg, and train or test in a column split"
@@ -155,7 +155,11 @@ def _read_json_table(path: Path) -> Table:
     try:
         rows = json.loads(text)
     except ValueError:
+        if text.lstrip().startswith("["):  # the error says where the list is damaged
+            raise
         rows = [json.loads(line) for line in lines]
+    if isinstance(rows, dict) and path.suffix.lower() == ".jsonl":
+        rows = [rows]
     if not isinstance(rows, list):
         raise ValueError("it is one object; write a list of objects, one for each image, or one object a line")
     if not all(isinstance(row, dict) for row in rows):

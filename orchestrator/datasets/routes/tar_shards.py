@@ -53,13 +53,13 @@ def _image_bytes(shard: Path, start: int, size: int) -> io.BytesIO:
 
 def is_table(path: Path) -> bool:
     """Return whether a path is a file or a pattern such as ``{train,test}.csv``, and not a folder of images."""
-    several = path.suffix.lower() == ".tar" or len(files_of(path)) > 1
+    several = path.suffix.lower() == ".tar" or files_of(path) != [path]
     return path.is_file() or (several and not path.is_dir())
 
 
 def folder_of(pattern: Path) -> Path:
     """Return the lowest folder that holds all files of a pattern such as ``FOLDER/{000..099}.tar``."""
-    several = len(files_of(pattern)) > 1
+    several = files_of(pattern) != [pattern]
     return Path(str(pattern).partition("{")[0] + "*").parent if several else pattern.parent
 
 
@@ -71,7 +71,7 @@ def one_pattern(paths: Sequence[Path]) -> Path:
     """
     if len(paths) == 1:
         return paths[0]
-    suffix = next((path.suffix for path in paths if path.suffix in TABLES), None)
+    suffix = next((path.suffix for path in paths if path.suffix.lower() in TABLES), None)
     if other := next((path for path in paths if path.suffix != suffix or set("{,}") & set(str(path))), None):
         what = "several paths are added together only if they are tables of one format, without a comma or a brace"
         raise UserError(what, where=str(other), hint="give one folder or table")

@@ -211,6 +211,21 @@ def test_json_of_another_kind_is_refused(content: str, tmp_path: Path) -> None:
         find_layout(tmp_path / "coco.json")
 
 
+def test_a_pattern_may_mean_one_file_and_a_file_of_lines_one_image(tmp_path: Path) -> None:
+    """Regression: the pattern itself was opened, and the only line was called an object in place of a list."""
+    _csv(tmp_path, "path,label", "cat", "dog").rename(tmp_path / "0.csv")
+    assert find_layout(tmp_path / "{0..0}.csv").names == ("cat", "dog")
+    for name, row in zip(("train", "test"), ROWS, strict=True):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({**row, "text": ""}) + "\n")
+    assert read_table(tmp_path / "{train,test}.jsonl").columns["split"] == ["train", "test"]
+
+
+def test_a_damaged_list_says_where(tmp_path: Path) -> None:
+    (tmp_path / "l.json").write_text(WRITTEN["l.json"].replace('"label": "dog"', '"label" "dog"'))
+    with pytest.raises(UserError, match="line 8 column 11"):
+        find_layout(tmp_path / "l.json")
+
+
 def test_a_label_that_may_name_several_classes_is_remarked(tmp_path: Path) -> None:
     found = find_layout(_csv(tmp_path, "path,label", "cat", "dog", "cat|dog", "sea lion"))
     assert [note for note in found.notes if "several classes" in note] == [

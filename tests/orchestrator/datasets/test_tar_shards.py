@@ -106,6 +106,7 @@ def test_unusable_shards_are_refused(tmp_path: Path, texts: dict[str, str], dama
 
 def test_patterns_are_those_of_a_shell() -> None:
     assert expand_braces("{train,test}-{08..10}.tar")[2:4] == ["train-10.tar", "test-08.tar"]
+    assert one_pattern([Path("/mugs/A.CSV"), Path("/mugs/B.CSV")]) == Path("/mugs/{A,B}.CSV")
     with pytest.raises(UserError, match="are added together"):
         one_pattern([Path("a.tar"), Path("b.csv")])
 
