@@ -37,6 +37,7 @@ _EXPLANATIONS = {
     "ConnectTimeoutError": ("the server does not answer", _ENDPOINT),
     "ReadTimeoutError": ("the server does not answer", _ENDPOINT),
     "ConnectionClosedError": ("the server cannot be reached", _ENDPOINT),
+    "SlowDown": ("the server asks for fewer requests", "run fewer workers, or wait before the next run"),
     "PermanentRedirect": ("the bucket is in another region", "set AWS_DEFAULT_REGION to the region of the bucket"),
     "AuthorizationHeaderMalformed": ("the bucket is in another region", "set AWS_DEFAULT_REGION to its region"),
 }

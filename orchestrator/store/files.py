@@ -209,12 +209,12 @@ class Files:
                     self._write(self.local_path(name), data, _link)
                 else:
                     self._fs.pipe_file(self.path(name), data, mode="create")
-            except FileExistsError:
-                return False
             except OSError as error:
-                if "PreconditionFailed" in repr(error.__cause__) or "ConditionalRequestConflict" in repr(error):
-                    return False
-                raise
+                refusals = ("FileExistsError", "PreconditionFailed", "ConditionalRequestConflict")
+                if not any(refusal in f"{error!r} {error.__cause__!r}" for refusal in refusals):
+                    raise
+                # If the server's answer is lost, the driver repeats the request, which then finds its own file.
+                return not self.is_local and self.read_many([name]) == [data]
         return True
 
     def _write(self, target: Path, data: bytes, put: Callable[[Path, Path], None]) -> None:

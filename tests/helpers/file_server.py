@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import requests
+
 from tests.helpers.waiting import TIMEOUT
 
 
@@ -140,13 +142,50 @@ def serve(**options: object) -> Iterator[FileServer]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        server.url = f"http://127.0.0.1:{http.server_address[1]}"
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with _running(Handler) as server.url:
         try:
             yield server
         finally:
             server.closing.set()
+
+
+@contextlib.contextmanager
+def losing_an_answer(address: str) -> Iterator[str]:
+    """Pass requests on to the server at ``address``. The answer to the first PUT is lost on the way back."""
+    lost: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # answers ``Expect: 100-continue``
+
+        def forward(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+            answer = requests.request(self.command, address + self.path, data=body, headers=dict(self.headers))
+            self.close_connection = True
+            if self.command == "PUT" and not lost:
+                lost.append(self.path)
+                return
+            self.send_response(answer.status_code)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer.content)
+
+        do_GET = do_HEAD = do_PUT = do_DELETE = forward
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with _running(Handler) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def _running(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{http.server_address[1]}"
+        finally:
             http.shutdown()
             thread.join()

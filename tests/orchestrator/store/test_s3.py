@@ -38,6 +38,7 @@ from orchestrator.util.units import pluralize
 from tests.conftest import GiveDatabase
 from tests.helpers import cells as samples
 from tests.helpers import command
+from tests.helpers.file_server import losing_an_answer
 from tests.helpers.warm_process import kill_forked_when
 from tests.orchestrator.store.test_lease import check_one_driver, check_one_of_several_gets_it
 from tests.orchestrator.store.test_store import ADDRESS, IDENTITY, build
@@ -307,6 +308,18 @@ def test_a_published_folder_holds_what_the_machines_copy_holds(s3: Any) -> None:
     (local / "tables" / "old.csv").rename(local / "tables" / "new.csv")
     upload_folder(store.files, "reports/demo", last="index.html")
     assert keys(s3) == ["reports/demo/index.html", "reports/demo/tables/new.csv"]
+
+
+def test_a_lease_is_held_if_the_answer_to_its_write_is_lost(
+    s3: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client library repeats the request, which the server refuses, because the first one has written the lease."""
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")  # or else it sends chunks
+    with losing_an_answer(endpoint) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        with grid_lease(Files(URL), "demo"):
+            assert keys(s3, "locks/") == ["locks/demo.lease"]
+    assert keys(s3, "locks/") == []
 
 
 def test_a_bucket_has_one_driver_at_a_time(s3: Any) -> None:
