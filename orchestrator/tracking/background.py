@@ -51,7 +51,7 @@ class BackgroundTracker:
         self._queue: SimpleQueue[str | None] = SimpleQueue()
         self._problem: TrackingProblem | None = None
         self._unwritten = 0
-        self._closing, self._pauses = threading.Event(), pauses
+        self._closing, self._given_up, self._pauses = threading.Event(), threading.Event(), pauses
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         self._thread.start()
 
@@ -67,6 +67,9 @@ class BackgroundTracker:
     def close(self, timeout: float = CLOSE_SECONDS) -> str:
         """Let the thread write the queued runs and end, and wait for it at most ``timeout`` seconds.
 
+        Runs that it has not begun by then are left to ``sync``. If both wrote them, MLflow would have them twice. For
+        the run that it is writing, this method waits as long again.
+
         If MLflow cannot be reached, the thread tries once more. Returns one line if errors or the time limit kept runs
         from being written, and ``""`` otherwise. A long queue is left to ``sync``, which is no error.
         """
@@ -74,7 +77,10 @@ class BackgroundTracker:
         self._queue.put(None)
         self._thread.join(timeout)
         if self._thread.is_alive():
-            return f"{self.pending} runs were not tracked in time"
+            left = self.pending
+            self._given_up.set()
+            self._thread.join(timeout)
+            return f"{left} runs were not tracked in time"
         if self._unwritten and self._problem is not None:
             return f"{self._unwritten} runs could not be tracked: {self._problem.message}"
         return ""
@@ -102,6 +108,8 @@ class BackgroundTracker:
             try:
                 self._tracker = self._tracker or self._open_tracker()
                 result = self._read(cell_id)
+                if self._given_up.is_set():
+                    return False
                 self._tracker.log_result(result, self._describe(result))
             except Exception as error:
                 self._tracker = None

@@ -13,6 +13,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +33,14 @@ PROXY_SCHEME = "mlflow-artifacts"
 
 _TAGS = {"mlflow.experimentKind": "custom_model_development"}
 """Tags of a new experiment. They make MLflow's web interface open on the table of runs."""
+
+_ADDRESSES = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("model_versions", "source"),
+    ("model_versions", "storage_location"),
+)
+"""The tables and columns of MLflow's database that hold addresses of artifacts."""
 
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -150,6 +159,22 @@ def open_experiment(client: MlflowClient, name: str, artifact_root: str | None) 
     return experiment_id
 
 
+def follow_artifacts(database: Path, experiment: str, root: str) -> None:
+    """Correct the addresses of artifacts in a SQLite database that was moved or copied with its artifacts.
+
+    MLflow stores absolute addresses. So a copied store would write new artifacts into the store that it was copied
+    from. ``root``: the address of the folder beside the database that has the artifacts.
+    """
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        query = "SELECT artifact_location FROM experiments WHERE name = ?"
+        before = connection.execute(query, [experiment]).fetchone()[0].removesuffix(f"/{experiment}")
+        if before == root or not before.endswith("/artifacts") or not (database.parent / "artifacts").is_dir():
+            return
+        for table, column in _ADDRESSES:
+            change = f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?"
+            connection.execute(change, [root, len(before) + 1, len(before) + 1, f"{before}/"])
+
+
 @contextlib.contextmanager
 def _ignoring_errors_if(done: Callable[[], bool]) -> Iterator[None]:
     """Ignore an error of MLflow in the block if ``done()`` is true afterwards.
@@ -166,7 +191,9 @@ def _ignoring_errors_if(done: Callable[[], bool]) -> Iterator[None]:
 
 
 def attach_folder(client: MlflowClient, info: Any, folder: Path, name: str, destination: str | None) -> None:
-    """Store a small folder as artifacts of a run, in a folder called ``name``.
+    """Store a small folder as artifacts of a run, in a folder called ``name``, without hidden files and folders.
+
+    Killed processes leave unfinished files under hidden names.
 
     If the artifacts are on this machine, the folder is copied, because MLflow's own call takes 30 ms.
 
@@ -180,12 +207,13 @@ def attach_folder(client: MlflowClient, info: Any, folder: Path, name: str, dest
     if destination is not None and uri.startswith(f"{PROXY_SCHEME}:"):
         uri = f"{destination}/{urlsplit(uri).path.lstrip('/')}"
     target = urlsplit(uri)
-    if target.scheme == "file":
-        path = Path(url2pathname(target.path), name)
-        shutil.copytree(folder, path, copy_function=shutil.copyfile, dirs_exist_ok=True)
-    elif uri != info.artifact_uri:
-        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+    on_disk = Path(url2pathname(target.path), name) if target.scheme == "file" else None
+    with tempfile.TemporaryDirectory(prefix="bolt-") if on_disk is None else contextlib.nullcontext(on_disk) as copy:
+        hidden = shutil.ignore_patterns(".*")
+        shutil.copytree(folder, copy, ignore=hidden, copy_function=shutil.copyfile, dirs_exist_ok=True)
+        if on_disk is None and uri != info.artifact_uri:
+            from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-        get_artifact_repository(uri).log_artifacts(str(folder), name)
-    else:
-        client.log_artifacts(info.run_id, str(folder), name)
+            get_artifact_repository(uri).log_artifacts(str(copy), name)
+        elif on_disk is None:
+            client.log_artifacts(info.run_id, str(copy), name)

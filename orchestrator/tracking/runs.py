@@ -95,8 +95,8 @@ class TrackedRun:
 
 
 def _listing(folder: Path) -> list[tuple[str, int]]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return sorted((path.relative_to(folder).as_posix(), path.stat().st_size) for path in files)
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return sorted((name, path.stat().st_size) for name, path in files.items() if "/." not in f"/{name}")
 
 
 def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:

@@ -14,7 +14,7 @@ from typing import Any
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.core.events import OnProgress
 from orchestrator.store.results import Result
-from orchestrator.tracking.client import PROXY_SCHEME, attach_folder, open_client, open_experiment
+from orchestrator.tracking.client import PROXY_SCHEME, attach_folder, follow_artifacts, open_client, open_experiment
 from orchestrator.tracking.location import POSTGRES_DRIVER, TrackingLocation
 from orchestrator.tracking.runs import CONTENT, KEY, Describe, Labels, TrackedRun, cell_run
 from orchestrator.tracking.summaries import summary_runs
@@ -51,6 +51,8 @@ class Tracker:
         self._destination, self._adapter_of = location.artifacts, adapter_of
         root = f"{PROXY_SCHEME}:/grids" if location.uri.startswith(POSTGRES_DRIVER) else location.artifacts
         self.experiment_id = open_experiment(self._client, experiment, root)
+        if location.database is not None and root is not None:
+            follow_artifacts(location.database, experiment, root)
 
     def log_result(self, result: Result, labels: Labels) -> None:
         """Write the run of one finished cell."""

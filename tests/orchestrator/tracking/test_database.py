@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import shutil
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -55,6 +56,19 @@ def test_clients_that_open_an_experiment_at_once_share_one(sqlite_store: tuple[s
         assert len(set(ids)) == 1
         there = clients[0].get_experiment(ids[0])
         assert there.lifecycle_stage == "active"
+
+
+def test_a_copied_store_has_its_own_artifacts(tracker: Tracker, tmp_path: Path) -> None:
+    """MLflow stores absolute addresses, so a copied store once wrote into the store that it was copied from."""
+    results, copy = some_results()[:2], tmp_path / "copy" / "mlflow"
+    tracker.log_result(results[0], describe(results[0]))
+    (tmp_path / "mlflow" / "artifacts").mkdir()
+    shutil.copytree(tmp_path / "mlflow", copy)
+    root = (copy / "artifacts").as_uri()
+    copied = Tracker(TrackingLocation(f"sqlite:///{copy}/mlflow.db", root), GRID)
+    copied.log_result(results[1], describe(results[1]))
+    assert [run.info.artifact_uri.startswith(f"{root}/{GRID}/") for run in copied._search("")] == [True, True]
+    assert not any(run.info.artifact_uri.startswith(root) for run in tracker._search(""))
 
 
 @pytest.mark.slow

@@ -48,6 +48,23 @@ def test_a_tracking_store_that_is_away_is_said_once_and_repaired_later(tracker: 
     assert tracker.sync(results, describe).added == 5 + 2 + 1 + 1
 
 
+def test_a_run_that_was_not_begun_in_time_is_left_to_sync(tracker: Tracker) -> None:
+    """Once the thread and the sync wrote it, and MLflow had it twice."""
+    results, answered = some_results()[:3], threading.Event()
+
+    def slow() -> Tracker:
+        answered.wait(TIMEOUT)
+        return tracker
+
+    writer = in_background(slow, results)
+    for result in results:
+        writer.put(result.cell.id)
+    assert writer.close(0.1) == "3 runs were not tracked in time"
+    answered.set()
+    writer._thread.join(TIMEOUT)
+    assert tracker.existing() == {}
+
+
 QUICK: dict[str, Any] = {"total": 3.0, "pauses": (0.02, 0.05), "silence": 60.0}
 """Fractions of a second for what takes minutes."""
 

@@ -48,6 +48,8 @@ def test_syncing_twice_changes_nothing(tracker: Tracker, tmp_path: Path) -> None
     report = tmp_path / "report"
     report.mkdir()
     (report / "index.html").write_text("<h1>demo</h1>")
+    (report / ".building-1").mkdir()  # a killed process has left it
+    (report / ".building-1" / "half.csv").write_text("")
     first = tracker.sync(results, describe, report=report)
     assert first == SyncReport(added=len(results) + SUMMARIES, kept=0, removed=0)
     before = {run.info.run_id for run in tracker._search("")}
