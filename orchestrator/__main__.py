@@ -30,6 +30,7 @@ def main() -> None:
     from orchestrator.execution.health import ClusterLost
     from orchestrator.util.console import printable
     from orchestrator.util.errors import UserError
+    from orchestrator.util.interrupt import EXIT_CODE, STOPPED
 
     try:
         _check_arguments()
@@ -47,8 +48,8 @@ def main() -> None:
         print(f"error: {what}: {error.strerror}\n  {hint}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("\nstopped; finished work is kept. The same command continues.", file=sys.stderr)
-        sys.exit(130)
+        print(STOPPED, file=sys.stderr)
+        sys.exit(EXIT_CODE)
     finally:
         # While Python exits, it searches all objects that are not frozen for unreachable cycles. This takes a second if
         # PyTorch and MLflow are loaded. If Triton is loaded, nothing is frozen, because Triton's binding would print a

@@ -30,6 +30,7 @@ from orchestrator.cli import (
     status,
 )
 from orchestrator.cli.options import PROJECT_FILE, at_home
+from orchestrator.util.interrupt import EXIT_CODE, STOPPED
 
 VARIABLES = ("STORE", "DATA", "CACHE", "CACHE_SIZE", "TRACKING_ARTIFACTS", "TRACKING_SERVER", "DRIVER_HOST")
 """The environment variables of the project, without their prefix ``BOLT_``."""
@@ -37,6 +38,13 @@ VARIABLES = ("STORE", "DATA", "CACHE", "CACHE_SIZE", "TRACKING_ARTIFACTS", "TRAC
 
 class Commands(TyperGroup):
     """All commands. A shell leaves the sign of the home folder in ``--output=~/model`` to them."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # Typer would end the command without a word
+            typer.echo(STOPPED, err=True)
+            raise typer.Exit(EXIT_CODE) from None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, [at_home(word) for word in args])

@@ -40,7 +40,10 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     """
     grid, catalog, store, settings = workspace.grid, workspace.catalog, workspace.store, workspace.settings
     runs = GridRuns(grid, catalog, store)
-    with grid_lease(store.files, grid.name, partial(print_line, console=console, style="yellow")):
+    with (
+        two_step_interrupt(lambda: None),
+        grid_lease(store.files, grid.name, partial(print_line, console=console, style="yellow")),
+    ):
         whole = make_plan(grid, catalog, store, settings.data_folder, retry_failed=options.retry_failed)
         plan = raced_plan(whole, store) if options.raced else whole
         check_disk_space(whole, store, options.disk_budget)  # a race may measure only some of the cells

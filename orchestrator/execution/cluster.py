@@ -13,6 +13,7 @@ from pathlib import Path
 from orchestrator.core.events import Resources
 from orchestrator.execution.join import check_address, check_workers, join, own_token, token_mode
 from orchestrator.execution.process import delay_interrupt, environment_variables
+from orchestrator.util.errors import UserError, one_line
 from orchestrator.util.scratch import ScratchFolder
 
 SHUTDOWN_SECONDS = 20.0
@@ -92,16 +93,20 @@ def _start_instance(folder: Path, cpus: int | None, gpus: int | None, worker_env
         ray_constants.ENABLE_RAY_CLUSTER = False
     root = str(Path(__file__).resolve().parents[2])  # workers import this project from this folder, installed or not
     python_path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    with delay_interrupt(), environment_variables({**worker_env, **own_token(), "PYTHONPATH": python_path}):
-        ray.init(
-            address="local",
-            num_cpus=cpus,
-            num_gpus=gpus,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            _temp_dir=str(folder / "r"),
-        )
+    try:
+        with delay_interrupt(), environment_variables({**worker_env, **own_token(), "PYTHONPATH": python_path}):
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                num_gpus=gpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _temp_dir=str(folder / "r"),
+            )
+    except Exception as error:  # Ray raises a plain Exception if one of its processes ends
+        hint = "run the same command again; --local runs without Ray"
+        raise UserError(f"Ray could not start on this machine: {one_line(error)}", hint=hint) from error
     if ray.util.get_node_ip_address() != LOOPBACK:
         raise RuntimeError("this version of Ray opens its ports to other machines, so no instance is started here")
 

@@ -16,6 +16,8 @@ from pathlib import Path
 EXIT_CODE = 130
 """Conventional exit code of a process that Ctrl-C has ended."""
 
+STOPPED = "\nstopped; finished work is kept. The same command continues."
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _SHOW_CURSOR = b"\x1b[?25h"

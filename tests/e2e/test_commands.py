@@ -102,6 +102,14 @@ def test_ui_serves_on_loopback_until_ctrl_c(folder: Path) -> None:
     assert "searchFilter=" in output
 
 
+def test_sigterm_ends_a_grid_in_good_order_outside_of_its_cells_too(folder: Path) -> None:
+    words, log = [*command.arguments(folder), "--local", "--limit", "8"], folder / "stopped.txt"
+    lease = folder / "runs" / "locks" / "mini.lease"
+    assert command.signal_when(words, lease.exists, log, signal.SIGTERM) == 130
+    assert "The same command continues" in log.read_text()
+    assert not lease.exists()
+
+
 def test_a_second_driver_is_refused(folder: Path) -> None:
     """This process holds the lock of the grid, as a run in another shell would."""
     with grid_lease(Store(folder / "runs").files, "mini"):

@@ -1,8 +1,10 @@
 """Runs Tune in a thread of its own, passes its events on, and stops it."""
 
+import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from queue import Empty
 
@@ -108,8 +110,7 @@ def run_cells(
             raise  # Tune's thread may never end, so it is left behind
         except BaseException:
             callback.stop_requested = True
-            callback.stop_workers()
-            thread.join(STOP_SECONDS)
+            _stop(callback, thread)
             raise
         callback.stop_requested = True
         thread.join(STOP_SECONDS)
@@ -117,6 +118,22 @@ def run_cells(
         raise callback.error
     if unfinished:
         raise RuntimeError(f"Tune ended before {len(unfinished)} cells had ended, such as {min(unfinished)}")
+
+
+def _stop(callback: TuneCallback, thread: threading.Thread) -> None:
+    """Kill the workers and wait for the end of Tune, unless the cluster is lost.
+
+    The signal that stops this process may have ended the cluster as well. Ray would wait for the cluster for a minute
+    and then end this process without a word.
+    """
+    killing = threading.Thread(target=callback.stop_workers, daemon=True)
+    killing.start()
+    killing.join(HEALTH_CHECK_SECONDS)
+    until = time.monotonic() + STOP_SECONDS
+    with contextlib.suppress(ClusterLost):
+        while thread.is_alive() and time.monotonic() < until:
+            thread.join(HEALTH_CHECK_SECONDS)
+            check_alive()
 
 
 def _pass_events_on(

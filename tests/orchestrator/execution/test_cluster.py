@@ -69,11 +69,11 @@ for time in range(int(os.environ["STARTS"])):
 """
 
 
-def run_script(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_script(script: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a script in a process without Ray's and this test's own variables."""
     own = ("OMP_NUM_THREADS", "PYTHONPATH")
     environment = {name: text for name, text in os.environ.items() if name not in own and name[:8] != "RAY_AUTH"}
-    command = [sys.executable, "-c", script]
+    command = [sys.executable, "-c", script, *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env={**environment, **variables})
 
 
@@ -88,7 +88,7 @@ def test_neither_a_token_of_another_cluster_nor_the_home_closes_a_local_instance
     assert done.stdout.split() == ["answered"] * starts, done.stderr
 
 
-LOSES_ITS_RAYLET = """
+LOSES_A_PROCESS = """
 import contextlib, os, sys, tempfile
 from pathlib import Path
 from orchestrator.execution.cluster import connect
@@ -102,8 +102,10 @@ def kill(event):
         with contextlib.suppress(OSError):
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             program = (stat.parent / "cmdline").read_bytes().split(b"\\0")[0]
-            if parent == os.getpid() and program.endswith(b"/raylet"):
+            if parent == os.getpid() and program.endswith(sys.argv[1].encode()):
                 os.kill(int(stat.parent.name), 9)
+    if len(sys.argv) > 2:
+        raise KeyboardInterrupt
 
 with connect(None, cpus=1), tempfile.TemporaryDirectory() as folder:
     from orchestrator.execution.tune.driver import run_cells
@@ -112,14 +114,24 @@ with connect(None, cpus=1), tempfile.TemporaryDirectory() as folder:
                   on_event=kill, runner="tests.helpers.cells:sleep_long")
     except ClusterLost as error:
         print("lost:", error)
+    except KeyboardInterrupt:
+        print("stopped")
 sys.stdout.flush()
 os._exit(0)  # as the command line leaves a lost cluster
 """
 
 
-def test_the_driver_ends_when_its_cluster_dies() -> None:
-    done = run_script(LOSES_ITS_RAYLET)
-    assert "raylet has ended" in done.stdout, done.stderr
+@pytest.mark.parametrize(("words", "says"), [(["/raylet"], "raylet has ended"), (["/gcs_server", "stop"], "stopped")])
+def test_the_driver_ends_when_its_cluster_dies(words: list[str], says: str) -> None:
+    """With ``stop``, a signal to all processes also stops the driver, which Ray once ended after a minute."""
+    done = run_script(LOSES_A_PROCESS, *words)
+    assert says in done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_local_instance_that_cannot_start_is_a_user_error() -> None:
+    done = run_script("from orchestrator.execution.cluster import connect; connect(cpus=-1).__enter__()")
+    assert "UserError: Ray could not start on this machine: " in done.stderr
 
 
 HAS_SETTINGS_AND_GARBAGE = """
