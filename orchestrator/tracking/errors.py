@@ -52,7 +52,14 @@ _REFUSALS = {
 }
 """Parts of an error's text or code -> the message for people. Waiting does not help against any of these errors."""
 
-_UNREACHABLE_CLASSES = {"ConnectionError", "Timeout", "TimeoutError", "OperationalError", "InterfaceError"}
+_UNREACHABLE_CLASSES = {
+    "ConnectionError",
+    "ChunkedEncodingError",
+    "Timeout",
+    "TimeoutError",
+    "OperationalError",
+    "InterfaceError",
+}
 _UNREACHABLE_TEXTS = ("TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED", "error code 5")
 
 

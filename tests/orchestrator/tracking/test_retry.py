@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import mlflow
 import pytest
 from rich.console import Console
 
@@ -18,6 +19,7 @@ from orchestrator.tracking.errors import NoAnswer, classify_tracking_error
 from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.retry import retry_sync
 from orchestrator.tracking.tracker import SyncReport, Tracker
+from tests.helpers.file_server import serve
 from tests.helpers.waiting import TIMEOUT, wait_for
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, in_background, some_results
 
@@ -158,6 +160,14 @@ def test_a_dead_server_costs_a_sync_seconds(listens: bool) -> None:
             retry_sync(attempt, SILENT)
     assert classify_tracking_error(caught.value).kind == "unreachable"
     assert time.monotonic() - started < 20
+
+
+def test_an_answer_that_is_cut_is_worth_a_wait() -> None:
+    """The server is killed while it answers. Once the run was given up at once."""
+    name = "api/2.0/mlflow/experiments/get-by-name"
+    with serve(files={name: bytes(100)}, drops=[10] * 9) as server, pytest.raises(Exception, match="broken") as caught:
+        mlflow.MlflowClient(server.url).get_experiment_by_name("demo")
+    assert classify_tracking_error(caught.value).kind == "unreachable"
 
 
 @pytest.mark.slow
