@@ -128,7 +128,8 @@ def add_dataset(
         is_same = fields | {key: stored[key] for key in counted if key in stored} == stored
         if not is_same or not is_unchanged(old, layout.data_root):
             raise there
-        return Added(old, layout.data_root, layout.notes)
+        note = f"the entry is there already, and its images are the same: `data verify {name}` checks them again"
+        return Added(old, layout.data_root, (*layout.notes, note))
     return add_layout(name, layout, catalog_files, options, advance, old)
 
 

@@ -85,8 +85,15 @@ def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str)
 
 
 def is_unchanged(entry: DatasetEntry, data_root: Path) -> bool:
-    """Return whether the images are those that were added. Images of a user that have no record may be others."""
-    return not entry.is_own or (_read(entry, data_root) is not None and not changes(entry, data_root))
+    """Return whether the images are those that were added. Images of a user that have no record may be others.
+
+    The record does not show a label that was corrected in a table, but the size of the smallest class may.
+    """
+    if not entry.is_own:
+        return True
+    if _read(entry, data_root) is None or changes(entry, data_root):
+        return False
+    return min(open_dataset(entry, data_root).class_sizes("train")) == entry.smallest_class
 
 
 def changes(entry: DatasetEntry, data_root: Path) -> list[str]:

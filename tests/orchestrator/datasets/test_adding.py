@@ -260,7 +260,9 @@ def test_a_killed_command_is_finished_by_the_same_command(
             command.invoke("data", "add", "ware")
     before = (tmp_path / "catalog.yaml").read_bytes()
     assert not (tmp_path / "ware.yaml").exists()
-    assert "ware: 3 classes, 6 training images, 3 test images" in command.invoke("data", "add", "ware")
+    said = command.invoke("data", "add", "ware")
+    assert "ware: 3 classes, 6 training images, 3 test images" in said
+    assert "`data verify ware` checks them again" in said, "the killed command may not have told of copies"
     assert (tmp_path / "catalog.yaml").read_bytes() == before
     assert "1 to do" in command.invoke("plan", "ware.yaml", "--only", "method=zero_shot")
 

@@ -118,6 +118,16 @@ def test_an_ambiguous_table_is_refused(folder: Path, case: str) -> None:
     assert says in str(refusal.value)
 
 
+def test_a_table_with_corrected_labels_is_not_that_which_was_added(folder: Path) -> None:
+    """Regression: the entry stayed as it was, and with it the size of the smallest class."""
+    rows = [f"{n}.jpg,{'ab'[n % 2]},{'train' if n < 5 else 'test'}" for n in range(1, 7)]
+    table = write(folder / "list.csv", "\n".join(["path,label,split", *rows]))
+    assert add_table(table).entry == add_table(table).entry
+    write(table, table.read_text().replace("1.jpg,b", "1.jpg,a"))
+    with pytest.raises(UserError, match="there is a dataset 'mine' already"):
+        add_table(table)
+
+
 def test_columns_of_a_folder_are_refused(tmp_path: Path) -> None:
     """Regression: ``--column`` was ignored, where the user meant the table in the folder."""
     with pytest.raises(UserError, match="is a folder, which has no columns"):
