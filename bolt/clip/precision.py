@@ -4,15 +4,14 @@ Weights, gradients, optimisers, text heads and losses are float32 in every forma
 float32 products to 10 bits of mantissa; NVIDIA GPUs have it since Ampere. ``bfloat16`` runs a tower under autocast. By
 default, a GPU that has TF32 computes in TF32, and any other device in float32.
 
-The context managers of this module change global switches of PyTorch only for a GPU, and set them back at the end of
-the block.
+The context managers of this module set PyTorch's global switches back at the end of the block.
 """
 
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import torch
 
@@ -55,10 +54,11 @@ def _has_tf32(device: torch.device) -> bool:
 def plain_torch() -> Iterator[None]:
     """Run a block, or a function that this decorates, with PyTorch's settings of a new process.
 
-    There are gradients then, no autocast, and new tensors are float32 and on the CPU. A caller may have changed these
-    settings, and results must not depend on them. They are set back at the end.
+    There are gradients then, no autocast, new tensors are float32 and on the CPU, and products of float32 numbers are
+    not rounded. A caller may have changed these settings, and results must not depend on them. They are set back at the
+    end.
     """
-    number_format = torch.get_default_dtype()
+    number_format, mkldnn = torch.get_default_dtype(), cast(Any, torch.backends.mkldnn)
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
@@ -70,6 +70,10 @@ def plain_torch() -> Iterator[None]:
         if number_format != torch.float32:
             stack.callback(torch.set_default_dtype, number_format)
             torch.set_default_dtype(torch.float32)
+        for products in (torch.backends.cuda.matmul, mkldnn.matmul, mkldnn.conv):
+            if products.fp32_precision not in ("ieee", "none"):
+                stack.callback(setattr, products, "fp32_precision", products.fp32_precision)
+                products.fp32_precision = "ieee"
         yield
 
 

@@ -10,7 +10,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bolt.clip import precision as precisions
 from bolt.clip.backbone import Backbone
-from bolt.clip.precision import UnsupportedPrecision, check_precision, forward_pass, training_step, used_precision
+from bolt.clip.precision import (
+    UnsupportedPrecision,
+    check_precision,
+    forward_pass,
+    plain_torch,
+    training_step,
+    used_precision,
+)
 from bolt.protocol import Precision
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
@@ -115,6 +122,17 @@ def test_the_switches_of_a_gpu_are_set_for_a_step_and_put_back(wanted: Precision
     with pytest.raises(ZeroDivisionError), training_step(wanted, GPU):
         raise ZeroDivisionError
     assert _switches() == before
+
+
+def test_products_that_a_caller_rounds_are_exact_inside_a_block() -> None:
+    products = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with plain_torch():
+            assert [each.fp32_precision for each in products] == ["ieee", "ieee"]
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_the_switches_of_a_gpu_stay_on_a_cpu() -> None:

@@ -148,23 +148,24 @@ def test_no_image_gives_no_logits_and_cannot_be_adapted_to(backbone: Backbone) -
 
 
 @contextmanager
-def number_format(of_new_tensors: torch.dtype) -> Iterator[None]:
-    torch.set_default_dtype(of_new_tensors)
+def switched(switch: Callable[[Any], None], value: Any, usual: Any) -> Iterator[None]:
+    switch(value)
     try:
         yield
     finally:
-        torch.set_default_dtype(torch.float32)
+        switch(usual)
 
 
 @pytest.mark.parametrize(
     "setting",
     [
         torch.inference_mode, torch.no_grad, partial(torch.autocast, "cpu", torch.bfloat16),
-        partial(torch.device, "meta"), partial(number_format, torch.float64),
+        partial(torch.device, "meta"), partial(switched, torch.set_default_dtype, torch.float64, torch.float32),
+        partial(switched, torch.set_float32_matmul_precision, "medium", "highest"),
     ],
 )  # fmt: skip
 def test_settings_of_pytorch_change_no_result(setting: Callable[[], Any], backbone: Backbone, tmp_path: Path) -> None:
-    """Autocast gave other logits without a word, and the other settings ended inside PyTorch."""
+    """Autocast and rounded products gave other logits without a word, and the other settings ended inside PyTorch."""
 
     def logits(frozen: Backbone) -> Tensor:
         model = adapted(frozen, "lora")
