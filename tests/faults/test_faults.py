@@ -43,9 +43,10 @@ def inject(grid_run: GridRun, name: str, rng: np.random.Generator) -> str:
         if fault.when == "idle" or can_inject(grid_run, fault.when):
             target = fault.inject(grid_run, rng)  # None if the target has just finished
             targets.extend([] if target is None else [target])
-        return bool(targets)
+        return bool(targets) or not (fault.when == "idle" or grid_run.running)
 
-    assert until(injected, SECONDS, 0.1), f"{name} could not be injected: {grid_run.ends}"
+    until(injected, SECONDS, 0.1)
+    assert targets, f"{name} could not be injected: {grid_run.driver.output() if grid_run.driver else grid_run.ends}"
     return targets[0]
 
 

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
+from bolt.clip.feature_tower import image_tower_of
 from bolt.methods.common.prompts import TrainedText
 from bolt.protocol import STRICT
 from bolt.task.task import Adapted, ClassText, Support, Task
@@ -80,7 +81,10 @@ def chirp(shape: tuple[int, ...], number: int, size: float) -> Tensor:
 
 
 def small_backbone(dtype: torch.dtype = torch.float32) -> Backbone:
-    """Return a CLIP of two blocks in each tower, width 32 and joint width 16, with the weights of :func:`chirp`."""
+    """Return a CLIP of two blocks in each tower, width 32 and joint width 16, with the weights of :func:`chirp`.
+
+    A backbone that users load is float32. The official numbers were computed in float64.
+    """
     vision = {"image_size": 12, "patch_size": 4, "layers": 2, "width": 32, "head_width": 16}
     text = {"context_length": 12, "vocab_size": 64, "width": 32, "heads": 2, "layers": 2}
     model = open_clip.CLIP(16, vision, text, quick_gelu=True).to(dtype)
@@ -97,7 +101,7 @@ def small_backbone(dtype: torch.dtype = torch.float32) -> Backbone:
                 own[name].flatten()[-1].float(), vector("towers/first_values")[number], rtol=1e-4, atol=1e-5
             )
         own["logit_scale"].copy_(torch.tensor(100.0).log())
-    return Backbone.from_open_clip(model, small_tokens, "small")
+    return Backbone("small", image_tower_of(model), lambda: model, small_tokens, 100.0, (0.5,) * 3, (0.5,) * 3)
 
 
 SMALL_IMAGES = chirp((4, 3, 12, 12), 200, 1.5)

@@ -192,7 +192,7 @@ def test_open_clips_preprocessing_that_is_none_was_a_traceback(wrong: dict[str, 
 
 def test_a_mean_for_pixels_to_255_is_refused_in_python() -> None:
     """Every image looked black, and had a label."""
-    with pytest.raises(ValueError, match=r"mean is \[123, 116, 103\], not three numbers for pixels in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"mean is .*123.*, not three numbers for pixels in \[0, 1\]"):
         bolt.load_backbone(CONFIG, WEIGHTS, quick_gelu=False, mean=[123, 116, 103])
 
 
