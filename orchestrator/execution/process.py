@@ -17,7 +17,10 @@ DRIVER_HOST_VARIABLE = "BOLT_DRIVER_HOST"
 
 @contextlib.contextmanager
 def delay_interrupt() -> Iterator[None]:
-    """Deliver the first Ctrl-C or SIGHUP at the end of the block; a second one acts at once. SIGTERM ends the block.
+    """Deliver the first Ctrl-C at the end of the block; a second one acts at once. SIGTERM ends the block.
+
+    SIGHUP acts at the end of the block, however often it comes. It does not reach processes that start in the block: a
+    closed terminal would end the processes of Ray before this process has stopped the run.
 
     Ray does not survive an interrupt while it starts or ends: processes stay behind, or this process crashes. Ray also
     replaces this process's handler for SIGTERM. Ray's handler raises ``SystemExit`` with code 15. This function catches
@@ -33,11 +36,13 @@ def delay_interrupt() -> Iterator[None]:
     def remember(number: int, frame: object) -> None:
         nonlocal pending
         pending = True
-        signal.signal(number, before[signal.SIGINT])
+        if number == signal.SIGINT:
+            signal.signal(number, before[signal.SIGINT])
 
     for each in (signal.SIGINT, signal.SIGHUP):
         if before[each] is not signal.SIG_IGN:
             signal.signal(each, remember)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         yield
     except SystemExit as ended:
@@ -47,6 +52,7 @@ def delay_interrupt() -> Iterator[None]:
     finally:
         for each, handler in before.items():  # also that of SIGTERM, for which Ray has set its own
             signal.signal(each, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if pending or terminated:
         signal.raise_signal(signal.SIGTERM if terminated else signal.SIGINT)
 

@@ -1,7 +1,8 @@
 """Ctrl-C in two steps: the first stops the run cleanly, the second ends the process immediately.
 
 SIGTERM has the same effect as Ctrl-C. Batch systems, ``ray job stop`` and machines that shut down send it. SIGHUP,
-which a closed terminal sends, has this effect too, unless it is ignored: under ``nohup``, the run goes on.
+which a closed terminal sends, stops the run cleanly too, unless it is ignored: under ``nohup``, the run goes on. It
+never ends the process immediately, because a shell and the system both send it when a terminal is closed.
 """
 
 import contextlib
@@ -37,7 +38,8 @@ def two_step_interrupt(on_first: Callable[[], None]) -> Iterator[None]:
 
     def first(number: int, frame: object) -> None:
         for each in caught:
-            signal.signal(each, exit_immediately)
+            signal.signal(each, signal.SIG_IGN if each == signal.SIGHUP else exit_immediately)
+        _leave_closed_terminal()
         on_first()
         raise KeyboardInterrupt
 
@@ -47,6 +49,17 @@ def two_step_interrupt(on_first: Callable[[], None]) -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def _leave_closed_terminal() -> None:
+    """Discard the output that would go to a closed terminal: an error of writing there would end the clean stop."""
+    for stream in (1, 2):
+        try:
+            os.write(stream, b"")
+        except OSError:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream)
+            os.close(null)
 
 
 def exit_immediately(number: int, frame: object) -> None:

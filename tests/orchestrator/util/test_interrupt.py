@@ -1,9 +1,13 @@
 """Ctrl-C in two steps, tested in separate processes."""
 
 import contextlib
+import fcntl
+import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from typing import IO
 
@@ -11,6 +15,7 @@ import pytest
 
 from orchestrator.execution.process import delay_interrupt
 from orchestrator.util.interrupt import EXIT_CODE, SIGNALS, command_line, two_step_interrupt
+from tests.helpers.waiting import TIMEOUT
 
 STOPS_SLOWLY = """
 import os, sys, time
@@ -65,6 +70,30 @@ def test_a_closed_terminal_does_not_end_a_run_under_nohup() -> None:
             signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_closed_terminal_stops_in_good_order() -> None:
+    """The shell and the system both send SIGHUP, and writing to the terminal is an error."""
+    terminal, own = pty.openpty()
+    command = [sys.executable, "-c", STOPS_SLOWLY.format(cleaning="os.kill(os.getpid(), 1)")]
+    with subprocess.Popen(
+        command, stdin=own, stdout=own, stderr=own, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    ) as process:  # fmt: skip
+        os.close(own)
+        try:
+            assert os.read(terminal, 100) == b"at work\r\n"
+            os.close(terminal)
+            assert process.wait(TIMEOUT) == 7
+        finally:
+            process.kill()
+
+
+def test_a_closed_terminal_does_not_end_the_processes_of_ray() -> None:
+    end_itself = ["sh", "-c", "kill -HUP $$; echo lives on"]
+    with delay_interrupt():
+        assert subprocess.run(end_itself, capture_output=True).stdout == b"lives on\n"
+    assert subprocess.run(end_itself, capture_output=True).stdout == b""
 
 
 @pytest.mark.parametrize("cleaning", [WAITS, ENDS_RAY])
