@@ -40,6 +40,8 @@ def inject(grid_run: GridRun, name: str, rng: np.random.Generator) -> str:
     fault, targets = FAULTS[name], list[str]()
 
     def injected() -> bool:
+        if grid_run.cluster.head_is_up:  # Ray may have ended a node on a busy machine; the grid would wait for another
+            grid_run.cluster.restart_dead_nodes()
         if fault.when == "idle" or can_inject(grid_run, fault.when):
             target = fault.inject(grid_run, rng)  # None if the target has just finished
             targets.extend([] if target is None else [target])
