@@ -23,8 +23,8 @@ from orchestrator.core.events import Resources
 from orchestrator.execution.process import DRIVER_HOST_VARIABLE, delay_interrupt, standard_error_to
 from orchestrator.util.errors import UserError, one_line
 
-WORKER_SECONDS = 60.0
-"""How long the first worker of a joined cluster may take to answer."""
+WORKER_SECONDS = 150.0
+"""How long the first worker of a joined cluster may take to answer. Ray starts another one after 60 s."""
 
 HEAD_RESOURCE = "node:__internal_head__"
 """A resource that the head of every cluster has, and no other node."""

@@ -80,7 +80,8 @@ class BackgroundTracker:
             left = self.pending
             self._given_up.set()
             self._thread.join(timeout)
-            return f"{left} runs were not tracked in time"
+            left = left if self._thread.is_alive() else self._unwritten  # the run in progress may be written by now
+            return f"{left} runs were not tracked in time" if left else ""
         if self._unwritten and self._problem is not None:
             return f"{self._unwritten} runs could not be tracked: {self._problem.message}"
         return ""

@@ -13,11 +13,13 @@ import mlflow
 import pytest
 from rich.console import Console
 
+from orchestrator.store.results import Result
 from orchestrator.tracking import retry
 from orchestrator.tracking.client import open_client
 from orchestrator.tracking.errors import NoAnswer, classify_tracking_error
 from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.retry import retry_sync
+from orchestrator.tracking.runs import Labels
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from tests.helpers.file_server import serve
 from tests.helpers.waiting import TIMEOUT, wait_for
@@ -65,6 +67,22 @@ def test_a_run_that_was_not_begun_in_time_is_left_to_sync(tracker: Tracker) -> N
     answered.set()
     writer._thread.join(TIMEOUT)
     assert tracker.existing() == {}
+
+
+def test_a_run_that_is_written_a_moment_late_is_not_told(tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    results, writing, write = some_results()[:1], threading.Event(), tracker.log_result
+
+    def slowly(result: Result, labels: Labels) -> None:
+        writing.set()
+        writer._given_up.wait(TIMEOUT)
+        write(result, labels)
+
+    monkeypatch.setattr(tracker, "log_result", slowly)
+    writer = in_background(lambda: tracker, results)
+    writer.put(results[0].cell.id)
+    wait_for(writing.is_set)
+    assert writer.close(TIMEOUT / 60) == ""
+    assert len(tracker.existing()) == 1
 
 
 QUICK: dict[str, Any] = {"total": 3.0, "pauses": (0.02, 0.05), "silence": 60.0}
