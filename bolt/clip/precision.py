@@ -52,11 +52,11 @@ def _has_tf32(device: torch.device) -> bool:
 
 @contextmanager
 def plain_torch() -> Iterator[None]:
-    """Run a block, or a function that this decorates, with PyTorch's settings of a new process.
+    """Run a block, or a function that this decorates, with some of PyTorch's settings as in a new process.
 
     There are gradients then, no autocast, new tensors are float32 and on the CPU, and products of float32 numbers are
     not rounded. A caller may have changed these settings, and results must not depend on them. They are set back at the
-    end.
+    end. Most of them belong to the process: of two threads, the first to leave its block sets them back for both.
     """
     number_format, mkldnn = torch.get_default_dtype(), cast(Any, torch.backends.mkldnn)
     with ExitStack() as stack:
@@ -72,9 +72,20 @@ def plain_torch() -> Iterator[None]:
             torch.set_default_dtype(torch.float32)
         for products in (torch.backends.cuda.matmul, mkldnn.matmul, mkldnn.conv):
             if products.fp32_precision not in ("ieee", "none"):
-                stack.callback(setattr, products, "fp32_precision", products.fp32_precision)
+                stack.callback(setattr, products, "fp32_precision", _own_format(products))
                 products.fp32_precision = "ieee"
         yield
+
+
+def _own_format(products: Any) -> str:
+    """Return the number format that was set for a kind of product itself, or ``none`` if it has that of a group.
+
+    PyTorch reads both in the same way. If a group's format were written to the kind, the kind would keep it after the
+    caller changes the group. Resets the kind to its group's format.
+    """
+    used: str = products.fp32_precision
+    products.fp32_precision = "none"
+    return "none" if products.fp32_precision == used else used
 
 
 @contextmanager
@@ -111,7 +122,7 @@ def _float32_products(used: Precision) -> Iterator[None]:
     """
     cudnn: Any = torch.backends.cudnn
     products, convolutions = torch.backends.cuda.matmul, cudnn.conv
-    before = products.fp32_precision, convolutions.fp32_precision
+    before = _own_format(products), _own_format(convolutions)
     try:
         products.fp32_precision = convolutions.fp32_precision = "ieee" if used == "float32" else "tf32"
         yield

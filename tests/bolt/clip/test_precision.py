@@ -1,7 +1,7 @@
 """Number formats of towers: what is rounded, what stays float32, and that no global switch stays changed."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -133,6 +133,18 @@ def test_products_that_a_caller_rounds_are_exact_inside_a_block() -> None:
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+def test_a_block_leaves_no_rounding_that_a_caller_has_set_for_all_products() -> None:
+    group = cast(Any, torch.backends.mkldnn)
+    group.fp32_precision = "bf16"
+    try:
+        with plain_torch():
+            assert group.conv.fp32_precision == "ieee"
+        assert group.conv.fp32_precision == "bf16"
+    finally:
+        group.fp32_precision = "none"
+    assert group.conv.fp32_precision == "none"
 
 
 def test_the_switches_of_a_gpu_stay_on_a_cpu() -> None:
