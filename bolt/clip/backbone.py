@@ -97,19 +97,20 @@ class Backbone:
             resize, interpolation: see :class:`bolt.clip.input_size.InputSize`; by default those of the model.
 
         Raises ``bolt.clip.tower_shape.UnsupportedTower`` if the image tower's input is not square, and ``ValueError``
-        if the weights are not float32, or if ``logit_scale`` is not the logarithm of a factor from 1 to 1000.
+        if the image tower's weights are not float32, or if ``logit_scale`` is not the logarithm of a factor from 1 to
+        1000.
         """
         import open_clip  # takes seconds to import
 
-        if other := {str(weight.dtype) for weight in model.parameters()} - {"torch.float32"}:
-            raise ValueError(f"{name} has {', '.join(sorted(other))} weights; convert them first: model.float()")
         visual = model.get_submodule("visual")
+        if other := {str(weight.dtype) for weight in visual.parameters()} - {"torch.float32"}:
+            raise ValueError(f"{name} has {', '.join(sorted(other))} weights; convert them first: model.float()")
         kept = copy.deepcopy(model, memo={id(visual): None}) if load_again is None else None
         text = load_again or (lambda: cast(nn.Module, kept))
         mean = mean or getattr(visual, "image_mean", None) or open_clip.OPENAI_DATASET_MEAN
         std = std or getattr(visual, "image_std", None) or open_clip.OPENAI_DATASET_STD
         stored = model.get_parameter("logit_scale").item()
-        if not 0 <= stored <= math.log(1000):
+        if not 0 <= stored <= math.log(1000) + 1e-6:  # the logarithm of 1000 is a little more in float32
             raise ValueError(
                 f"the logit_scale of {name} is {stored:g}, and it must be a logarithm, as that of 100: 4.605"
             )

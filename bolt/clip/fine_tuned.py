@@ -10,7 +10,7 @@ from torch import Tensor
 from bolt.clip.checkpoint_conversion import FAR, ConvertedTower, convert_image_tower, distance_moved
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, config_file
 from bolt.clip.checkpoint_reading import read_checkpoint
-from bolt.clip.huggingface import shape_from_config
+from bolt.clip.huggingface import stated_by_config
 from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.tower_shape import TowerShape
 from bolt.util.json_text import read_json
@@ -65,13 +65,13 @@ def _check_config(path: Path, shape: TowerShape) -> None:
     if (found := config_file(path)) is None:
         return
     try:
-        stated = shape_from_config(read_json(found))
+        stated = stated_by_config(read_json(found), ("activation", "heads", "epsilon"))
     except (ValueError, OSError) as error:
         raise UnreadableCheckpoint(f"{found}: cannot be used: {error}") from None
-    for name in ("activation", "heads", "epsilon"):
-        theirs, ours = getattr(stated, name), getattr(shape, name)
-        if not (math.isclose(theirs, ours) if name == "epsilon" else theirs == ours):
+    for name, theirs in stated.items():
+        ours = getattr(shape, name)
+        if not (math.isclose(theirs, ours) if isinstance(theirs, float) else theirs == ours):
             raise TensorMismatch(
-                f"{found}: the checkpoint was made with {name} {theirs}, the backbone has {ours}; use it with the "
+                f"{found}: the checkpoint was made with {name} {theirs!r}, the backbone has {ours!r}; use it with the "
                 "backbone that it was fine-tuned from; with another one, its features are wrong"
             )

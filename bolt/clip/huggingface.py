@@ -9,7 +9,7 @@ Shape legend: W width, D embedding width.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -62,6 +62,9 @@ _SHAPE = {
     "epsilon": ("layer_norm_eps", 1e-5),
 }
 """Field of a tower's shape -> its key in the configuration of a vision model, and transformers' default."""
+_CLIPS = ("clip", "clip_vision_model")
+_OF_TRANSFORMERS = {"model_type", "vision_config", "hidden_size"}
+"""A configuration with one of these keys is one of transformers."""
 
 
 def from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -159,10 +162,10 @@ def shape_from_config(config: Mapping[str, Any]) -> TowerShape:
         ValueError: if the configuration is not one of transformers, the model is no CLIP, or the activation is neither
             ``gelu`` nor ``quick_gelu``.
     """
-    if not config.keys() & {"model_type", "vision_config", "hidden_size"}:
+    if not config.keys() & _OF_TRANSFORMERS:
         raise ValueError("this is no configuration of transformers")
     kind = config.get("model_type", "clip")
-    if kind not in ("clip", "clip_vision_model"):
+    if kind not in _CLIPS:
         raise ValueError(f"the model type of the configuration is {kind!r}, not a CLIP")
     vision = config.get("vision_config") or config
     fields: dict[str, Any] = {field: vision.get(key, default) for field, (key, default) in _SHAPE.items()}
@@ -170,6 +173,21 @@ def shape_from_config(config: Mapping[str, Any]) -> TowerShape:
     if (activation := fields["activation"]) not in ("gelu", "quick_gelu"):
         raise ValueError(f"the activation is {activation!r}; only 'gelu' and 'quick_gelu' are supported")
     return TowerShape(**fields)
+
+
+def stated_by_config(config: object, fields: Iterable[str]) -> dict[str, Any]:
+    """Return what a ``config.json`` beside the tensors of a CLIP tower states of these fields of a tower's shape.
+
+    What the configuration of a CLIP does not state is transformers' default. A larger model that contains a CLIP tower,
+    such as LLaVA, may have other defaults. The result is empty if the file is not one of transformers.
+    """
+    if not isinstance(config, Mapping) or not config.keys() & _OF_TRANSFORMERS:
+        return {}
+    vision = config.get("vision_config")
+    vision = vision if isinstance(vision, Mapping) else config
+    keys = {field: _SHAPE[field] for field in fields}
+    is_clip = config.get("model_type", "clip") in _CLIPS
+    return {field: vision.get(key, default) for field, (key, default) in keys.items() if is_clip or key in vision}
 
 
 _TEXT_DEFAULTS = {

@@ -5,7 +5,7 @@ Shape legend: N images, C classes, D embedding width, H, W height and width of a
 
 import operator
 import warnings
-from collections.abc import Mapping, Sequence, Set, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -203,7 +203,7 @@ def adapt(
         bolt.clip.precision.UnsupportedPrecision: if the device cannot compute in the number format.
     """
     backbone, seed = backbone.at(precision), operator.index(seed)
-    if isinstance(class_names, str | Mapping | Set) or not isinstance(class_names, Sized):
+    if isinstance(class_names, str | set | frozenset | Mapping) or not isinstance(class_names, Sized):
         raise TypeError("class_names is a list of names, in the order of the labels")
     check_are_images(images)
     for label, given in enumerate(class_names):
@@ -222,10 +222,14 @@ def adapt(
     configured = chosen.configure_strictly(settings, track)
     if chosen.uses_source_models and chosen.needs_sources(configured) and sources is None:
         raise ValueError(f"{method} needs source models; pass sources=bolt.load_sources(folder, backbone)")
-    if isinstance(sources, str | Path | list | dict):
+    if isinstance(sources, str | Path | list | tuple | dict):
         raise TypeError("sources are source models, not files: pass sources=bolt.load_sources(folder, backbone)")
-    if isinstance(sources, CheckpointSources) and sources.backbone != backbone.digest:
-        raise ValueError(f"the sources were loaded for another backbone: bolt.load_sources(folder, {backbone.name})")
+    foreign = isinstance(sources, CheckpointSources) and sources.backbone != backbone.digest
+    if foreign and chosen.needs_sources(configured):
+        raise ValueError(
+            f"the sources were loaded for another backbone than {backbone.name}; pass "
+            "sources=bolt.load_sources(folder, backbone)"
+        )
     labels_N = _check_labels(labels, len(images), len(class_names))
     reading = replace(reading, upright=True)
     crop = SUPPORT_CROP if mirror else replace(SUPPORT_CROP, flip=0.0)

@@ -5,7 +5,7 @@ Shape legend: B images, S image side, D embedding width, C classes, H, W height 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ _BATCH = 256
 
 def check_are_images(images: object) -> None:
     """Raise ``TypeError`` if ``images`` is no list of images: one image, or what has no length or no order."""
-    if isinstance(images, str | Path | Image.Image | Set | Mapping) or not isinstance(images, Sized):
+    if isinstance(images, str | Path | Image.Image | set | frozenset | Mapping) or not isinstance(images, Sized):
         kind = type(images).__name__
         raise TypeError(f"images must be a list of images, whose order counts, not a {kind}: [image] for a single one")
 

@@ -1,11 +1,13 @@
 """Preprocessing, the zero-shot head, and the tensor counts of real architectures."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import open_clip
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 from torchvision import transforms
 
@@ -131,6 +133,15 @@ def test_a_clip_that_would_give_errors_or_equal_probabilities_is_refused(
     change(clip)
     with pytest.raises(ValueError, match=complaint):
         Backbone.from_open_clip(clip, tokenize, "tiny")
+
+
+def test_the_number_formats_of_the_text_side_and_of_the_scale_are_free() -> None:
+    clip = random_clip()
+    clip.logit_scale = nn.Parameter(torch.tensor(math.log(1000), dtype=torch.float64))
+    clip.extra = nn.Parameter(torch.tensor([1, 2]), requires_grad=False)
+    assert Backbone.from_open_clip(clip, tokenize, "tiny").logit_scale == pytest.approx(1000)
+    clip.logit_scale = nn.Parameter(torch.tensor(1000.0).log())
+    assert Backbone.from_open_clip(clip, tokenize, "tiny").logit_scale == pytest.approx(1000)
 
 
 def test_a_backbone_moves_to_devices_only() -> None:

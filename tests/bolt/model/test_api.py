@@ -218,6 +218,8 @@ def test_names_and_labels_may_be_arrays_but_no_text_and_no_mapping(backbone: Bac
     for names in ("rgb", dict.fromkeys(range(3), "red"), {*NAMES}):
         with pytest.raises(TypeError, match="class_names is a list"):
             bolt.adapt(backbone, IMAGES, LABELS, names, method="zero_shot")  # type: ignore[arg-type]
+    as_keys = bolt.adapt(backbone, IMAGES, LABELS, dict.fromkeys(NAMES).keys(), method="tip_adapter")  # type: ignore[arg-type]
+    assert torch.equal(as_keys.logits(IMAGES), expected.logits(IMAGES))
     with pytest.raises(TypeError, match="whose order counts, not a set"):
         bolt.adapt(backbone, {"a.png", "b.png"}, [0, 1], NAMES, method="zero_shot")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a name of bytes"):
@@ -320,8 +322,15 @@ def test_the_configuration_of_a_source_is_compared_with_the_backbone(backbone: B
     save_file(to_huggingface(near), tmp_path / "cars" / "model.safetensors")
     save_file(near | {"proj": torch.ones(3, 3)}, tmp_path / "wide.safetensors")
     found = bolt.load_sources(tmp_path, backbone)
-    with pytest.raises(TensorMismatch, match=r"cars.config\.json.*activation quick_gelu, the backbone has gelu"):
+    with pytest.raises(TensorMismatch, match=r"cars.config\.json.*activation 'quick_gelu', the backbone has 'gelu'"):
         found.task_vector("cars")
+    for config in ({"lr": 1}, [1], {"model_type": "llava", "vision_config": {**hf, "hidden_act": "gelu"}}):
+        (tmp_path / "cars" / "config.json").write_text(json.dumps(config))
+        assert found.task_vector("cars")
+    for wrong in ({"layer_norm_eps": None}, {"num_attention_heads": "2"}, {"vision_config": [1], "hidden_act": "relu"}):
+        (tmp_path / "cars" / "config.json").write_text(json.dumps({**hf, "hidden_act": "gelu", **wrong}))
+        with pytest.raises(TensorMismatch, match=r"config\.json.*leave_out"):
+            found.task_vector("cars")
     with pytest.raises(TensorMismatch, match=r"wide\.safetensors: tensors do not fit.*leave_out"):
         found.task_vector("wide")
 
