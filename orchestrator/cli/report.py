@@ -94,7 +94,7 @@ def results(
     suffix = output.suffix.lower().removeprefix(".") if output else ""
     chosen = format_ or suffix or "csv"
     if chosen not in FORMATS or (suffix in FORMATS and suffix != chosen):
-        what = f"the suffix of {output} is not that of a format" if chosen == suffix else f"{output} is not {chosen}"
+        what = f"the suffix of {output} is that of {'no' if chosen == suffix else 'another'} format"
         raise UserError(what, where="-o", hint="name a .csv, .json or .parquet file, or give --format")
     if chosen == "parquet" and output is None:
         raise UserError("Parquet is a binary format and is not printed", where="--format", hint="name a file with -o")

@@ -316,7 +316,7 @@ REFUSED: dict[str, tuple[Callable[[Towers, Towers, Path], Path], str]] = {
     ),
     "another activation": (
         lambda tower, frozen, path: _with_config(as_huggingface(tower, path), hidden_act="quick_gelu"),
-        "made with activation quick_gelu, the backbone has gelu",
+        "made with activation 'quick_gelu', the backbone has 'gelu'",
     ),
     "other heads": (
         lambda tower, frozen, path: _with_config(as_huggingface(tower, path), num_attention_heads=8),
