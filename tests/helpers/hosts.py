@@ -138,6 +138,8 @@ class Hosts:
         self.hosts[name] = host
         # The hardware address stays the same after a restart, because the other hosts remember it.
         card = f"02:00:00:00:00:{int(host.address.rpartition('.')[2]):02x}"
+        with contextlib.suppress(RuntimeError):  # Linux removes the link of a killed host some time after its processes
+            self._at_switch(f"ip link delete {_port(host)}")
         self._at_switch(f"ip link add {_port(host)} type veth peer name eth0 address {card} netns {host.pid}")
         self._at_switch(f"ip link set {_port(host)} master bridge up")
         # The route leads nowhere, but without it a host does not find its own address.
