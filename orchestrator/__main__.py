@@ -51,9 +51,9 @@ def main() -> None:
         print(STOPPED, file=sys.stderr)
         sys.exit(EXIT_CODE)
     finally:
-        # While Python exits, it searches all objects that are not frozen for unreachable cycles. This takes a second if
-        # PyTorch and MLflow are loaded. If Triton is loaded, nothing is frozen, because Triton's binding would print a
-        # page about leaks of frozen objects.
+        # While Python exits, it looks for unreachable cycles among all objects that are not frozen. This takes a second
+        # if PyTorch and MLflow are loaded. If Triton is loaded, nothing is frozen, because Triton's binding would print
+        # a page about leaks of frozen objects.
         if "triton" not in sys.modules:
             gc.freeze()
 

@@ -63,9 +63,10 @@ def _resize_together(images: Sequence[Tensor], boxes: Sequence[Box], size: int) 
 
 
 def integer_weights(lengths_B: Tensor, longest: int, size: int) -> tuple[Tensor, Tensor]:
-    """Return the weights with which one pass resizes each crop, float64 (B, S, L), and each crop's number p, (B,).
+    """Return the integer weights with which one pass resizes each crop, (B, S, L), and an exponent per crop, (B,).
 
-    The weights are integers: the filter's weights, multiplied by 2^p and rounded (see the top of this module).
+    Both are float64. The weights are those of the filter, multiplied by 2^exponent and rounded (see the top of this
+    module).
 
     Args:
         lengths_B: side length n of each crop, float64. A crop's weights are zero beyond n.

@@ -160,8 +160,8 @@ def reading_notes(found: Iterable[ReadAs], reading: Reading = UPRIGHT) -> list[s
     if images and reading.range is None and float(np.median([one.high / one.white for one in images])) < 0.5:
         low, high = (float(np.median(ends)) for ends in zip(*((one.low, one.high) for one in images), strict=True))
         notes.append(
-            f"the images are dark: most values lie in {low:g} to {high:g}, and white is {images[0].white:g}; if white "
-            f"is another value, {STATE_RANGE}"
+            f"the images are dark: most values lie in {low:g} to {high:g}, and {images[0].white:g} counts as white; if "
+            f"another value should, {STATE_RANGE}"
         )
     return notes
 

@@ -222,7 +222,10 @@ class Method:
                 raise ValueError(f"{self.name}.{name} has no effect {idle.remedy(name, values, shown)}")
 
     def overridden(self, settings: Any, track: str, protocol: Protocol) -> Iterator[str]:
-        """Yield a note for each switch of the protocol that overrides changed settings of the method or a candidate."""
+        """Yield notes on settings that differ from their defaults but have no effect: the protocol overrides them.
+
+        If the method chooses among candidates, notes on the settings of each candidate come first.
+        """
         for candidate in getattr(settings, "parsed", ()):
             yield from candidate.method.overridden(candidate.settings, "fewshot", protocol)
         for idle, names, values in self._idle_settings(settings, track, protocol):

@@ -63,7 +63,7 @@ class PromptSrcSettings(DeepPromptSettings):
 
 
 def epoch_weights(settings: PromptSrcSettings) -> Tensor:
-    """Return the weights of the epochs in the average, (E,) float64; they sum to 1."""
+    """Return the weight of each epoch in the average, a Gaussian over epochs: (E,) float64 with sum 1."""
     epochs_E = torch.arange(1, settings.epochs + 1, dtype=torch.float64) / settings.epochs
     return (-0.5 * ((epochs_E - settings.average_mean) / settings.average_deviation).square()).softmax(dim=0)
 

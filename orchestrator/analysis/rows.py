@@ -129,9 +129,9 @@ def test_name(dataset: str, evaluated_on: str) -> str:
 def labels_of(cells: Iterable[Cell], label_of: LabelOf) -> dict[str, str]:
     """Return the label of every cell, by cell id.
 
-    Cells that differ only in method, settings or sources never share a label. If they did, tables would mix up their
-    numbers. Equal labels get the cell's rule for sources as a suffix. Labels that are still equal get a digest of the
-    method's settings, and after that a number.
+    Tables tell cells at the same position apart by their labels alone, so such cells get different labels. If
+    ``label_of`` gives two of them the same label, the rules for their sources become suffixes of it. If the labels are
+    still equal, a digest of method and settings becomes the suffix, and after that a number.
     """
     unique = {cell.id: cell for cell in cells}
     labels = {id_: label_of(cell) for id_, cell in unique.items()}

@@ -100,9 +100,9 @@ def gpu_hours_line(plan: Plan, gpu: GpuKind) -> str:
     """Return the hours on one GPU in one line, with the basis of the estimate."""
     hours = ", ".join(f"{value:,.1f} h in {precision}" for precision, value in gpu_hours(plan, gpu).items())
     return (
-        f"on one {gpu.title}, artifacts included: {hours}; from counted operations, the peak speeds ({gpu.source}) "
-        "and the share of its peaks that an H200 sustained. Decoding, views, launches and cells that train on cached "
-        "features are not counted"
+        f"on one {gpu.title}, artifacts included: {hours}. These are the counted operations at a part of the peak "
+        f"speeds ({gpu.source}): the part that an H200 reached. Decoding, views, launches and cells that train on "
+        "cached features are not counted"
     )
 
 

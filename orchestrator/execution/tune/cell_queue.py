@@ -89,7 +89,10 @@ class CellQueue(Searcher):  # type: ignore[misc]
         self._stopped = True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """Give out the next cell to a trial, as its ``cell``, ``cpus`` and ``gpus``; ``None`` while nothing fits."""
+        """Return the next cell for a trial: a dict of ``cell`` (its number), ``cpus`` and ``gpus``.
+
+        Return ``None`` while no waiting cell fits, and :data:`Searcher.FINISHED` when the queue is :attr:`finished`.
+        """
         if self.finished:
             return str(Searcher.FINISHED)
         if self._stopped:

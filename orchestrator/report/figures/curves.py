@@ -145,8 +145,8 @@ def effects_of_variants(grid: GridResults, group: ComparisonGroup) -> Iterator[F
                 axes.grid(axis="x")
                 axes.set_xlabel(f"{group.metric.title} minus that of {grid.display_names[base]} (points)")
                 caption = (
-                    f"For each seed the mean difference over {group.dataset_count()} on the same "
-                    f"supports, then the mean over seeds. {group.deviation_text('Whiskers', 'those differences')}"
+                    f"A point is the mean over seeds of the mean difference over {group.dataset_count()} on the same "
+                    f"supports. {group.deviation_text('Whiskers', 'those differences')}"
                 )
                 title = f"What the variants of {title_of(name)} change"
                 yield group_figure(figure, group, f"variants_{name}", title, caption, k=k)

@@ -135,7 +135,7 @@ def test_a_photograph_has_no_note_on_its_range_and_a_dark_mask_has() -> None:
     assert not reading_notes([read_as(bright)] * 3)
     assert "range" in reading_notes([read_as(mask)] * 3)[0]
     assert np.asarray(open_image(mask, Reading(range=(0, 1)))).tolist() == np.full((4, 4), 255).tolist()
-    assert "in 1 to 1, and white is 255" in reading_notes([read_as(image) for image in (bright, mask, mask)])[0]
+    assert "in 1 to 1, and 255 counts as white" in reading_notes([read_as(image) for image in (bright, mask, mask)])[0]
 
 
 def test_values_outside_of_the_stated_range_are_remarked(tmp_path: Path) -> None:
