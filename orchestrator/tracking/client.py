@@ -163,12 +163,17 @@ def follow_artifacts(database: Path, experiment: str, root: str) -> None:
     """Correct the addresses of artifacts in a SQLite database that was moved or copied with its artifacts.
 
     MLflow stores absolute addresses. So a copied store would write new artifacts into the store that it was copied
-    from. ``root``: the address of the folder beside the database that has the artifacts.
+    from. ``root``: the address of the folder beside the database that has the artifacts, or that gets the first ones.
+    A folder that the user chose for the artifacts stays: it is no folder beside another copy of the database.
     """
     with contextlib.closing(sqlite3.connect(database)) as connection, connection:
         query = "SELECT artifact_location FROM experiments WHERE name = ?"
         before = connection.execute(query, [experiment]).fetchone()[0].removesuffix(f"/{experiment}")
-        if before == root or not before.endswith("/artifacts") or not (database.parent / "artifacts").is_dir():
+        if before == root or not (before.startswith("file:") and before.endswith("/artifacts")):
+            return
+        old = Path(url2pathname(urlsplit(before).path)).parent
+        copied = (database.parent / "artifacts").is_dir() or not old.is_dir() or (old / database.name).is_file()
+        if not copied:
             return
         for table, column in _ADDRESSES:
             change = f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?"

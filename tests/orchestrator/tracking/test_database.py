@@ -58,17 +58,35 @@ def test_clients_that_open_an_experiment_at_once_share_one(sqlite_store: tuple[s
         assert there.lifecycle_stage == "active"
 
 
-def test_a_copied_store_has_its_own_artifacts(tracker: Tracker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("artifacts", ["with artifacts", "before its first artifact"])
+@pytest.mark.parametrize("way", ["copied", "moved"])
+def test_a_copied_or_moved_store_has_its_own_artifacts(
+    tracker: Tracker, tmp_path: Path, artifacts: str, way: str
+) -> None:
     """MLflow stores absolute addresses, so a copied store once wrote into the store that it was copied from."""
     results, copy = some_results()[:2], tmp_path / "copy" / "mlflow"
     tracker.log_result(results[0], describe(results[0]))
-    (tmp_path / "mlflow" / "artifacts").mkdir()
+    if artifacts == "with artifacts":
+        (tmp_path / "mlflow" / "artifacts").mkdir()
     shutil.copytree(tmp_path / "mlflow", copy)
+    if way == "moved":
+        shutil.rmtree(tmp_path / "mlflow")
     root = (copy / "artifacts").as_uri()
     copied = Tracker(TrackingLocation(f"sqlite:///{copy}/mlflow.db", root), GRID)
     copied.log_result(results[1], describe(results[1]))
     assert [run.info.artifact_uri.startswith(f"{root}/{GRID}/") for run in copied._search("")] == [True, True]
-    assert not any(run.info.artifact_uri.startswith(root) for run in tracker._search(""))
+    if way == "copied":
+        assert not any(run.info.artifact_uri.startswith(root) for run in tracker._search(""))
+
+
+@pytest.mark.parametrize("chosen", ["file://{folder}/artifacts", "s3://bucket/artifacts"])
+def test_a_place_that_the_user_chose_for_artifacts_stays(tmp_path: Path, tracker: Tracker, chosen: str) -> None:
+    (tmp_path / "chosen").mkdir()
+    root, experiment = chosen.format(folder=tmp_path / "chosen"), "other"
+    open_experiment(tracker._client, experiment, root)
+    uri = f"sqlite:///{tmp_path}/mlflow/mlflow.db"
+    again = Tracker(TrackingLocation(uri, (tmp_path / "mlflow" / "artifacts").as_uri()), experiment)
+    assert again._client.get_experiment(again.experiment_id).artifact_location == f"{root}/{experiment}"
 
 
 @pytest.mark.slow
