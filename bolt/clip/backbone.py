@@ -112,7 +112,8 @@ class Backbone:
         stored = model.get_parameter("logit_scale").item()
         if not 0 <= stored <= math.log(1000) + 1e-6:  # the logarithm of 1000 is a little more in float32
             raise ValueError(
-                f"the logit_scale of {name} is {stored:g}, and it must be a logarithm, as that of 100: 4.605"
+                f"the logit_scale of {name} is {stored:g}, but it must be the natural logarithm of a factor from 1 to "
+                "1000, such as 4.605 for the factor 100"
             )
         logit_scale = float(model.get_parameter("logit_scale").detach().exp())
         how = getattr(visual, "preprocess_cfg", {})

@@ -89,7 +89,7 @@ def merge_lora(
         merged, ranks, scales = merged + 1, ranks | {len(a)}, scales | {scale}
     if not merged + merged_before:
         raise _refused("it changes the text tower only")
-    notes = [f"{merged_before} matrices of a LoRA were in the weights already"] * (merged_before > 0)
+    notes = [f"{merged_before} matrices of a LoRA were merged into the weights already"] * (merged_before > 0)
     if merged:
         listed = " and ".join(map(str, sorted(ranks))), " and ".join(f"{scale:g}" for scale in sorted(scales))
         into = "the weights beside it" if whole else "the pre-trained tower"

@@ -65,7 +65,7 @@ def read_values(source: PictureFile | Image.Image, image: Image.Image | None, ba
         else:
             values = both_bytes(source, image)
         if found.zero_is_white and values.dtype == np.uint8:
-            values = 255 - values  # Pillow has reversed the values, which it does for 8-bit values only
+            values = 255 - values  # undoes what Pillow does, for 8-bit values only
         values_HWC = np.atleast_3d(values)
         if not bands and values_HWC.shape[2] in (2, 4):
             values_HWC = values_HWC[..., :-1]

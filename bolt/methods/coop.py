@@ -118,7 +118,7 @@ def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0
     @torch.no_grad()
     def embed_classes(class_names: Sequence[str]) -> Tensor:
         if settings.class_specific:
-            raise NoNewClasses("with class_specific, only the classes of the training have a learned context")
+            raise NoNewClasses("with class_specific, only the classes that were trained on have a learned context")
         more = LearnedPrompts(backbone, class_names, context_KW.shape[-2], settings.class_position)
         return more.encode(context_KW)
 

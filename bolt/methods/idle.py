@@ -28,9 +28,9 @@ class Idle:
     noted: bool = False
 
     def changed(self, values: Mapping[str, Any], usual: Any) -> list[str]:
-        """Return the names of the settings that differ from the ``usual`` ones and have no effect.
+        """Return the names of this rule's settings that differ from ``usual``, the default settings, to no effect.
 
-        ``values`` are those of all settings, of the switches and of the track.
+        ``values``: name -> value of each setting of the method and each switch of the protocol, and of ``track``.
         """
         if any(_allows(wanted, values[other]) for other, wanted in self.unless.items()) or self.agrees(values):
             return []

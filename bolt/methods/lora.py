@@ -170,8 +170,8 @@ _CLIP_LORA: dict[str, Any] = {
 _PRESETS: dict[str, dict[str, Any]] = {
     "clip_lora": _CLIP_LORA,  # adapts the image tower only, under the usual text head
     "clip_lora_both": {**_CLIP_LORA, "towers": "both"},  # as published
-    # The learning rate is BOLT's, and there are almost as many parameters as BOLT has coefficients: 9,216 and 9,408 in
-    # ViT-B, 18,432 and 18,624 in ViT-L/14.
+    # The learning rate is BOLT's. There are slightly fewer parameters than BOLT has coefficients: 9,216 against 9,408
+    # in ViT-B, and 18,432 against 18,624 in ViT-L/14.
     "matched": {"targets": ("v",), "rank": 1, "alpha": 1, "match_sources": 16, "learning_rate": 1e-3},
 }
 

@@ -79,7 +79,7 @@ def plan_preparation(
             if error := other_data(entry, data_root):
                 raise error
             inner = partial_folder(entry, data_root)
-            if inner.is_dir() and entry.route.kind in FETCHERS:  # an earlier command was killed at its very end
+            if inner.is_dir() and entry.route.kind in FETCHERS:  # an earlier command was killed before it removed this
                 with dataset_lock(entry.name, data_root):
                     shutil.rmtree(inner, ignore_errors=True)
             record = read_record(entry, data_root)

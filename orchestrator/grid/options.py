@@ -115,7 +115,7 @@ class Overrides:
         return changed
 
     def check_used(self, methods: Sequence[str], *, fine_tunes: bool) -> None:
-        """Raise ``UserError`` for an override without an effect, or of a method or field that the grid does not have.
+        """Raise ``UserError`` if an override has no effect, or if it names a method or field that the grid lacks.
 
         ``fine_tunes``: whether the grid has source models that are fine-tuned here.
         """

@@ -107,7 +107,7 @@ class Plan:
         over = sum(place.race.next is None for place in places)
         saved = [cell for cell in self.cells if cell.id in not_needed]
         return (
-            f"race: {out} of {methods} methods out, {over} of {pluralize(len(places), 'place')} over; "
+            f"race: {out} of {methods} methods out, over in {over} of {pluralize(len(places), 'place')}; "
             f"{len(saved)} of {pluralize(len(self.cells), 'cell')}{self._weight(saved)} saved"
         )
 
@@ -221,7 +221,7 @@ def next_block(plan: Plan, store: Store, tried: Collection[str]) -> Plan:
 
 
 def _with_artifacts(plan: Plan, store: Store) -> Plan:
-    """Return the plan with the artifacts that its cells need, and with those that the store lacks."""
+    """Return the plan with ``artifacts``, those that it needs, and ``missing``, those of them that the store lacks."""
     specs = _artifacts_to_have(plan)
     built = store.files.map(lambda spec: store.is_intact(spec.address, spec.identity), specs)
     missing = tuple(spec for spec, there in zip(specs, built, strict=True) if not there)

@@ -218,9 +218,9 @@ def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | 
     if not rows:
         return None
     note = (
-        f"How many images per class the methods that may be the best need for the mean {group.mean_of} that each "
-        f"method has at k = {last}, with the 95 per cent interval over datasets. Between two k a score is taken to be "
-        "linear in log k on each dataset."
+        f"How many images per class the column's method needs for the mean {group.mean_of} that the row's method has "
+        f"at k = {last}, with the 95 per cent interval over datasets. The columns are methods that may be the best. "
+        "Between two k a score is taken to be linear in log k on each dataset."
     )
     header = ("method", k_title(last), *(f"images for {grid.display_names[one]}" for one in references))
     return group_table(group, "data_efficiency", "Images per class for the same score", note, header, rows)

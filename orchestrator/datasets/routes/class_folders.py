@@ -161,7 +161,7 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Image
     if not images:
         hint = image_folders.how_to_lay_out(root) if root.is_dir() else "there is no such folder"
         if others:
-            hint = f"the names of class folders have another form than {others[0]!r}, which holds images"
+            hint = f"folder {others[0]!r} holds images, but its name does not have the form of a class folder's name"
         raise UserError("there are no class folders of images", where=str(root), hint=hint)
     some = next(iter(images))
     depth = len(some.parts)

@@ -166,7 +166,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         waiting = (number for number in self._window if self._request_of(number) == request)
         if (number := next(waiting, None)) is None:
             return _remove_first(self._retry_last, request.__eq__)
-        if len(self._window) < WINDOW:  # no more cells wait outside of the window
+        if len(self._window) < WINDOW:  # the window holds all cells that still wait for a first try
             longest = max((number, *waiting), key=self._work_of)
             if self._work_of(longest) * (len(self._running) + 1) >= sum(map(self._work_of, self._window)):
                 number = longest

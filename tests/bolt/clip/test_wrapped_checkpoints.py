@@ -198,7 +198,7 @@ def test_a_lora_that_is_in_the_weights_already_is_not_merged_twice(
     content = {"state_dict": merged | {f"{own}.lora_A": a, f"{own}.lora_B": b}, **settings}
     found = convert(content, tmp_path / "x.pt", frozen)
     assert all(torch.equal(found.tensors[name], merged[name]) for name in merged)
-    assert "1 matrices of a LoRA were in the weights already" in found.notes[0]
+    assert "1 matrices of a LoRA were merged into the weights already" in found.notes[0]
 
 
 def test_tensors_outside_a_tower_of_hugging_face_are_counted(frozen: ImageTower, tuned: State) -> None:
