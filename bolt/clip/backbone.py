@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import cast
 
@@ -171,12 +171,12 @@ class Backbone:
         tower.precision = self.precision
         return tower
 
-    def tokenize(self, prompts: Sequence[str]) -> Tensor:
+    def tokenize(self, prompts: Iterable[str]) -> Tensor:
         """Return prompts as token numbers, (P, context length), on the backbone's device.
 
         In CLIP's vocabulary the end token has the largest number, so ``argmax`` finds its position.
         """
-        return self._tokenizer(list(prompts)).to(self.device)
+        return self._tokenizer(_texts(prompts)).to(self.device)
 
     def normalise(self, pixels_B3SS: Tensor) -> Tensor:
         """Convert uint8 pixels (B, 3, S, S) to float32 tower input on the backbone's device."""
@@ -202,8 +202,9 @@ class Backbone:
         return features_BD
 
     @plain_torch()
-    def encode_prompts(self, prompts: Sequence[str]) -> Tensor:
+    def encode_prompts(self, prompts: Iterable[str]) -> Tensor:
         """Encode prompts as raw (not normalised) float32 text embeddings, (P, D)."""
+        prompts = _texts(prompts)
         embeddings_PD = torch.empty(len(prompts), self.embed_dim, device=self.device)
         text = self._text().to(self.device).eval()
         with torch.inference_mode():
@@ -213,7 +214,7 @@ class Backbone:
         return embeddings_PD
 
     def zero_shot_head(
-        self, class_names: Sequence[str], templates: Sequence[str] | Mapping[str, Sequence[str]]
+        self, class_names: Iterable[str], templates: Iterable[str] | Mapping[str, Iterable[str]]
     ) -> Tensor:
         """Return unit-norm class embeddings (C, D): the mean text embedding of a class name in all templates.
 
@@ -221,12 +222,10 @@ class Backbone:
         https://arxiv.org/abs/2209.03320). The class embedding is then the mean over these sentences. In templates and
         sentences, the class name replaces ``{}``.
 
-        Raises ``ValueError`` if a list is empty, a template has no ``{}``, a class has no sentences, or a text is given
-        in place of a list.
+        Raises ``ValueError`` if a list is empty, a template has no ``{}``, or a class has no sentences, and the errors
+        of :func:`prompt_lists`.
         """
-        lists = templates.values() if isinstance(templates, Mapping) else [templates]
-        if alone := next((each for each in lists if isinstance(each, str)), None):
-            raise ValueError(f"prompts must be a list, such as [{alone!r}], not a text")
+        templates, class_names = prompt_lists(templates), _texts(class_names, "class names")
         if isinstance(templates, Mapping):
             if missing := [name for name in class_names if not templates.get(name)]:
                 raise ValueError(f"no sentences are given for the class {missing[0]!r}")
@@ -245,6 +244,26 @@ class Backbone:
         embeddings_PD = self.encode_prompts(list(distinct))
         rows = torch.tensor([distinct[prompt] for prompt in prompts], device=embeddings_PD.device)
         return average_prompts(embeddings_PD[rows].view(len(class_names), len(templates), -1))
+
+
+def prompt_lists(prompts: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | dict[str, list[str]]:
+    """Return templates, or the sentences of each class, as lists.
+
+    Raises ``ValueError`` for a single text, for a set, because it has no order, and for what is no text in a list.
+    """
+    if isinstance(prompts, Mapping):
+        return {name: _texts(sentences) for name, sentences in prompts.items()}
+    return _texts(prompts)
+
+
+def _texts(given: Iterable[str], what: str = "prompts") -> list[str]:
+    listed = isinstance(given, Iterable) and not isinstance(given, str | set | frozenset | Mapping)
+    found = [*given] if listed else []
+    wrong = [each for each in found if not isinstance(each, str)] if listed else [given]
+    if wrong:
+        example = f", such as [{given!r}]" if isinstance(given, str) else ""
+        raise ValueError(f"{what} must be texts in a list{example}, not {wrong[0]!r}")
+    return found
 
 
 def average_prompts(embeddings_CTD: Tensor) -> Tensor:

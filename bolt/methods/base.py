@@ -17,6 +17,8 @@ from functools import partial
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, get_args, get_origin
 
+import numpy as np
+
 from bolt.methods.idle import IDLE_IN_TRAINING
 from bolt.methods.idle import Idle as Idle
 from bolt.protocol import ADDED_LATER, STRICT, Protocol
@@ -298,6 +300,8 @@ def _check_type(name: str, value: Any, annotation: Any) -> None:
 
 def _converted(setting: str, value: Any, default: Any) -> Any:
     """Convert ``value`` to the type of ``default``. Raises ``ValueError`` if ``value`` is of another type."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{setting} is {value}; it takes a finite number")
     if default is None:  # an optional number; its range is checked later, as for all settings

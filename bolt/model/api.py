@@ -3,12 +3,13 @@
 Shape legend: N images, C classes, D embedding width, H, W height and width of an image.
 """
 
-import operator
+import os
 import warnings
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from bolt.class_words import check_distinct, class_words
 from bolt.clip.augment import SUPPORT_CROP, Crop, augmented_view, evaluation_view
-from bolt.clip.backbone import Backbone
+from bolt.clip.backbone import Backbone, prompt_lists
 from bolt.clip.image_files import UPRIGHT, Reading, open_named
 from bolt.clip.precision import plain_torch
 from bolt.clip.preprocess import rgb_pixels
@@ -40,6 +41,7 @@ from bolt.spectral.sources import Sources
 from bolt.task.equal_classes import equal_classes
 from bolt.task.support import batch_order
 from bolt.task.task import EVALUATION_VIEW, PROMPTS, ClassText, Support, Task, Unlabelled
+from bolt.util.ranges import check_value
 
 
 @plain_torch()
@@ -80,17 +82,19 @@ def load_backbone(
     """
     import open_clip  # takes seconds to import
 
-    model = model_name(str(architecture))
-    listed = open_clip.get_pretrained_cfg(model, str(weights)) or {}
+    check_value("quick_gelu", quick_gelu, bool | None)
+    architecture, weights = map(os.path.expanduser, (architecture, weights))
+    model = model_name(architecture)
+    listed = open_clip.get_pretrained_cfg(model, weights) or {}
     how = preprocessing(open_clip.get_model_config(model) or {}, model, weights)
     how |= {field: tuple(map(float, value)) for field, value in (("mean", mean), ("std", std)) if value is not None}
     check_preprocessing(how)
     if not listed and Path(weights).exists():
-        quick_gelu = file_activation(Path(weights), str(architecture), quick_gelu)
+        quick_gelu = file_activation(Path(weights), architecture, quick_gelu)
         clip = clip_from_file(model, Path(weights), quick_gelu)
     else:
         quick_gelu = bool(listed.get("quick_gelu")) if quick_gelu is None else quick_gelu
-        clip = open_clip.create_model(model, pretrained=str(weights), force_quick_gelu=quick_gelu)
+        clip = open_clip.create_model(model, pretrained=weights, force_quick_gelu=quick_gelu)
     return Backbone.from_open_clip(clip, open_clip.get_tokenizer(model), name or model, **how).to(device)
 
 
@@ -110,7 +114,7 @@ def load_sources(folder: str | Path, backbone: Backbone, *, leave_out: Sequence[
     """
     if isinstance(leave_out, str):
         raise TypeError(f"leave_out is a list of names, such as [{leave_out!r}]")
-    found = checkpoint_paths(Path(folder))
+    found = checkpoint_paths(Path(os.path.expanduser(folder)))
     for name in leave_out:
         if name not in found:
             raise KeyError(f"leave_out names {name!r}, but the checkpoints in {folder} are {', '.join(found)}")
@@ -129,7 +133,7 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
     class name, or if the folders' names look like splits or masks instead of classes. Raises ``OSError`` with the path
     of an image that cannot be decoded.
     """
-    root = Path(folder)
+    root = Path(os.path.expanduser(folder))
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {root.absolute()}; give one with a sub-folder of images per class")
     given, root = root, dataset_folder(root)
@@ -155,13 +159,13 @@ def adapt(
     backbone: Backbone,
     images: Sequence[ImageInput],
     labels: Sequence[int] | Tensor | None,
-    class_names: Sequence[str],
+    class_names: Iterable[str],
     *,
     method: str = "bolt",
     sources: Sources | None = None,
-    prompts: Sequence[str] | Mapping[str, Sequence[str]] = PROMPTS,
+    prompts: Iterable[str] | Mapping[str, Iterable[str]] = PROMPTS,
     name: str = "mine",
-    seed: int = 1,
+    seed: SupportsIndex = 1,
     mirror: bool = True,
     initial: Mapping[str, Tensor] | None = None,
     precision: Precision | None = None,
@@ -195,17 +199,21 @@ def adapt(
 
     Raises:
         bolt.methods.UnknownName: for an unknown method or setting; the message has the most similar name.
-        TypeError: if ``class_names`` or ``images`` has no order or no length, if ``images`` holds an object that is no
-            image, if ``seed`` is no whole number, or if ``sources`` are files.
+        TypeError: if ``class_names`` or ``images`` has no order, if ``images`` has no length or holds an object that is
+            no image, if ``seed`` is no whole number, or if ``sources`` are files.
         ValueError: if labels are no whole numbers or do not fit the images, if a class has no name or no image, if
             labels or sources that the method needs are missing, if the sources were loaded for another backbone, or if
             a setting has an invalid value or no effect.
         bolt.clip.precision.UnsupportedPrecision: if the device cannot compute in the number format.
     """
-    backbone, seed = backbone.at(precision), operator.index(seed)
-    if isinstance(class_names, str | set | frozenset | Mapping) or not isinstance(class_names, Sized):
+    backbone, prompts = backbone.at(precision), prompt_lists(prompts)
+    check_value("mirror", mirror, bool)
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
+        raise TypeError(f"seed is a whole number, not {seed!r}")
+    if isinstance(class_names, str | set | frozenset | Mapping) or not isinstance(class_names, Iterable):
         raise TypeError("class_names is a list of names, in the order of the labels")
     check_are_images(images)
+    class_names, seed = [*class_names], int(seed)
     for label, given in enumerate(class_names):
         if given is None or given != given or not str(given).strip():  # NaN, in a table, is no name either
             raise ValueError(f"class {label} has no name")

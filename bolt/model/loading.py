@@ -1,5 +1,6 @@
 """Loads a model from a folder that :mod:`bolt.model.saving` wrote, in any form."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -57,7 +58,7 @@ def load_model(
         BackboneMismatch: if the model was adapted from another backbone; the message has both digests.
         bolt.spectral.spectral_change.BasisMismatch: if the sources are not those of the basis.
     """
-    folder = Path(folder)
+    folder = Path(os.path.expanduser(folder))
     index = read_index(folder)
     try:
         about = _about(index, folder)

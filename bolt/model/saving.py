@@ -39,6 +39,7 @@ from bolt.clip.tower import ImageTower
 from bolt.spectral.spectral_change import SpectralChange
 from bolt.spectral.spectral_linear import NonFiniteTensor
 from bolt.task.classifiers import Classifier
+from bolt.util.ranges import check_value
 
 Form = Literal["adapter", "state_dict", "huggingface"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -151,6 +152,7 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
             without its backbone. The other forms do not fit a tower without layers to train, such as a ResNet.
             ``huggingface`` does not fit a tower of timm, a tower with learned tokens, or images that are padded.
     """
+    check_value("with_basis", with_basis, bool)
     if form not in FORMS:
         raise ValueError(f"a model is saved as {', '.join(FORMS)}, not as {form!r}")
     if form != "adapter" and not model.tower.shape.layers:
@@ -159,7 +161,7 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
         raise ValueError(f"transformers has no CLIP like {model.about.backbone}; save an adapter or a state_dict")
     if form == "huggingface" and model.tower.prompts is not None:
         raise ValueError("transformers has no CLIP with learned tokens; save an adapter or a state_dict")
-    target = Path(os.path.realpath(folder))  # an empty folder can be replaced, a link to one cannot
+    target = Path(os.path.realpath(os.path.expanduser(folder)))  # an empty folder can be replaced, a link to one cannot
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} exists and is not empty")
     target.parent.mkdir(parents=True, exist_ok=True)

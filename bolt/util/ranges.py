@@ -50,7 +50,7 @@ class Checked:
 def check_ranges(settings: Any) -> None:
     """Raise ``ValueError``, which names the field, if a value is outside of the range or ``Literal`` of its type."""
     for name, hint in _hints(type(settings)):  # type: ignore[arg-type]  # mypy takes a class for unhashable
-        _check(name, getattr(settings, name), hint)
+        check_value(name, getattr(settings, name), hint)
 
 
 @cache
@@ -63,7 +63,11 @@ def _hints(settings_class: type[Any]) -> list[tuple[str, Any]]:
     return list(dict.fromkeys(stated))
 
 
-def _check(name: str, value: Any, hint: Any) -> None:
+def check_value(name: str, value: Any, hint: Any) -> None:
+    """Raise ``ValueError``, which names the value, if the value is outside of the range or ``Literal`` of its type.
+
+    A text such as ``"no"`` is refused where ``bool`` is the type: it would count as true.
+    """
     parts = get_args(hint)
     if type(None) in parts and value is None:
         return
@@ -74,7 +78,10 @@ def _check(name: str, value: Any, hint: Any) -> None:
         for limit in parts[1:]:
             if not limit.holds(value):
                 raise ValueError(f"{name} must be {limit.words}, not {value!r}")
-        _check(name, value, parts[0])
+        check_value(name, value, parts[0])
+    elif hint is bool:
+        if value not in (True, False):
+            raise ValueError(f"{name} is True or False, not {value!r}")
     elif parts:  # an optional value, or the items of a tuple
         for item in value if get_origin(hint) is tuple else (value,):
-            _check(name, item, parts[0])
+            check_value(name, item, parts[0])

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -146,7 +147,7 @@ def test_unknown_names_suggest_the_nearest() -> None:
 
 def test_settings_are_checked() -> None:
     bolt = METHODS["bolt"]
-    assert bolt.configure({"alphas": [1, 2], "learning_rate": 1, "warmup_steps": 5}) == BoltSettings(
+    assert bolt.configure({"alphas": [1, 2], "learning_rate": np.int64(1), "warmup_steps": 5}) == BoltSettings(
         alphas=(1.0, 2.0), learning_rate=1.0, warmup_steps=5
     )
 

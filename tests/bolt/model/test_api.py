@@ -192,7 +192,10 @@ def test_settings_of_pytorch_change_no_result(setting: Callable[[], Any], backbo
         (IMAGES, [NAMES[label] for label in LABELS], {}, "labels are whole numbers"),
         (IMAGES, np.eye(3)[LABELS], {}, "labels are whole numbers"),
         (IMAGES, LABELS, {"prompts": {name: f"a {name}" for name in NAMES}}, r"a list, such as \['a red things'\]"),
+        (IMAGES, LABELS, {"prompts": ["a {}.", 1]}, "texts in a list, not 1"),
+        (IMAGES, LABELS, {"prompts": {"a {}.", "the {}."}}, "texts in a list"),
         (IMAGES, LABELS, {"precision": "float16"}, "not 'float16'"),
+        (IMAGES, LABELS, {"mirror": "no"}, "mirror is True or False, not 'no'"),
         (IMAGES[:8], LABELS[:8], {}, "class 2 has no image"),
         (IMAGES, LABELS, {"method": "bolt"}, "sources=bolt.load_sources"),
         (IMAGES, LABELS, {"method": "layer_norm"}, "without labels only"),
@@ -218,8 +221,15 @@ def test_names_and_labels_may_be_arrays_but_no_text_and_no_mapping(backbone: Bac
     for names in ("rgb", dict.fromkeys(range(3), "red"), {*NAMES}):
         with pytest.raises(TypeError, match="class_names is a list"):
             bolt.adapt(backbone, IMAGES, LABELS, names, method="zero_shot")  # type: ignore[arg-type]
-    as_keys = bolt.adapt(backbone, IMAGES, LABELS, dict.fromkeys(NAMES).keys(), method="tip_adapter")  # type: ignore[arg-type]
+    as_keys = bolt.adapt(backbone, IMAGES, LABELS, dict.fromkeys(NAMES).keys(), method="tip_adapter")
     assert torch.equal(as_keys.logits(IMAGES), expected.logits(IMAGES))
+    fit = partial(bolt.adapt, backbone, IMAGES, LABELS, method="clipfit", epochs=1)
+    made = fit(iter(NAMES), seed=np.int64(1), prompts=(f"a {each} of {{}}." for each in ("photo", "sketch")))
+    expected = fit(NAMES, prompts=["a photo of {}.", "a sketch of {}."])
+    assert torch.equal(made.logits(IMAGES), expected.logits(IMAGES))
+    for seed in (1.0, True, "1"):
+        with pytest.raises(TypeError, match="seed is a whole number"):
+            bolt.adapt(backbone, IMAGES, LABELS, NAMES, seed=seed)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="whose order counts, not a set"):
         bolt.adapt(backbone, {"a.png", "b.png"}, [0, 1], NAMES, method="zero_shot")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a name of bytes"):

@@ -222,6 +222,19 @@ def test_a_model_is_written_into_a_new_folder_only(backbone: Backbone, tmp_path:
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", "thesis.tex"]
 
 
+def test_a_path_from_the_home_folder_on_is_not_a_folder_of_that_name(
+    backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="with_basis is True or False"):
+        adapted(backbone, "zero_shot").save("~/mine", with_basis="no")  # type: ignore[arg-type]
+    adapted(backbone, "zero_shot").save("~/mine")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert load_model("~/mine", backbone).about.class_names == tuple(NAMES)
+    assert bolt.load_sources("~/mine", backbone).names == ("adapter",)
+
+
 def test_an_empty_folder_behind_a_link_is_filled(backbone: Backbone, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
