@@ -4,9 +4,10 @@ Everything that finishes is in the store at once. So a run can be stopped at any
 continues it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -90,11 +91,10 @@ def execute(
     """
     store = Store(settings.store_url)
     costs = plan.costs
-    # On Ray, the GPUs of the cluster are counted after connecting.
-    gpus = len(local_gpus()) if options.local and settings.device != "cpu" else 0
-    packing = Packing(plan.catalog, costs, gpus=gpus)
     built, started = 0, 0
     tried, ended = set[str](), set[str]()  # ids of cells
+    # If a remote store does not answer, try again for a while: an error would end the run, and cells may be running.
+    retry = partial(retry_store, store.files.is_local)
 
     def wait_for(phase: str) -> None:
         if not options.local:
@@ -111,13 +111,6 @@ def execute(
         if event.kind != "started" and not event.retryable:
             ended.add(event.cell.id)
 
-    def after_cells() -> Plan:
-        """Return the plan of the remaining work.
-
-        If a remote store does not answer, try again for a while: an error would end the run, and cells may be running.
-        """
-        return retry_store(store.files.is_local, lambda: next_block(plan, store, tried))
-
     def on_event(event: CellEvent) -> list[Cell]:
         """Record an event. Return the cells that run next if the event lets a race take a decision; otherwise none.
 
@@ -127,14 +120,17 @@ def execute(
         record(event)
         if event.kind == "started" or event.retryable or not plan.can_decide(ended):
             return []
-        plan = after_cells()
+        plan = retry(partial(next_block, plan, store, tried))
         ready = plan.ready()
-        retry_store(store.files.is_local, lambda: store.remove_failures([cell.id for cell in ready]))
+        retry(partial(store.remove_failures, [cell.id for cell in ready]))
         counter.extend(plan.race_line, ready)
         tried.update(cell.id for cell in ready)
         started += len(ready)
         return ready
 
+    # On Ray, the GPUs of the cluster are counted after connecting.
+    gpus = len(local_gpus()) if options.local and settings.device != "cpu" else 0
+    packing = Packing(plan.catalog, costs, gpus=gpus)
     on_ray = ray_backend(settings, options.address, packing, options.cell_limit)
     wait_for("joining the Ray cluster" if options.address else "starting Ray")
     with nullcontext(LOCAL) if options.local else on_ray as backend:
@@ -143,17 +139,20 @@ def execute(
         while plan.todo:
             store.remove_failures([cell.id for cell in plan.todo] + [spec.address for spec in plan.missing])
             failed = build_artifacts(plan.missing, settings, store, counter.on_event, backend, packing.share_of_build)
-            blocked = find_blocked(plan, failed)
-            for cell, cause in blocked.items():
-                reason = f"needs {cause.key}, which could not be built: {cause.error}"
-                record(CellEvent(cell, "failed", error=reason, retryable=cause.retryable, recorded=False))
+            blocked = set[Cell]()  # the cells that need an artifact which could not be built
+            for cell in plan.todo if failed else ():
+                if address := next((spec.address for spec in plan.artifacts_of([cell]) if spec.address in failed), ""):
+                    cause = failed[address]
+                    reason = f"needs {cause.key}, which could not be built: {cause.error}"
+                    record(CellEvent(cell, "failed", error=reason, retryable=cause.retryable, recorded=False))
+                    blocked.add(cell)
             built, started = built + len(plan.missing) - len(failed), started + len(plan.todo) - len(blocked)
             tried.update(cell.id for cell in plan.todo)
             cells = [cell for cell in plan.todo if cell not in blocked]
             later = [cell for cell in plan.open if cell.id not in tried]
             wait_for("starting Ray workers for the cells")
             backend.run_cells(cells, settings, on_event, later=later)
-            plan = after_cells()
+            plan = retry(partial(next_block, plan, store, tried))
             counter.extend(plan.race_line, plan.todo, plan.build_gflops)
     return plan, built, started
 
@@ -194,15 +193,6 @@ def build_artifacts(
 def build_artifact(spec: ArtifactSpec, settings: RunSettings) -> None:
     """Build one artifact in this process. If a remote store is unavailable, try again a few times."""
     retry_store("://" not in settings.store_url, lambda: build(spec, settings))
-
-
-def find_blocked(plan: Plan, failed: Mapping[str, TaskEvent]) -> dict[Cell, TaskEvent]:
-    """Return cell -> last event of an artifact that the cell needs and that could not be built."""
-    blocked = {}
-    for cell in plan.todo if failed else ():
-        if cause := next((failed[spec.address] for spec in plan.artifacts_of([cell]) if spec.address in failed), None):
-            blocked[cell] = cause
-    return blocked
 
 
 def _record_failure(

@@ -3,7 +3,6 @@
 import shlex
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -24,67 +23,57 @@ SHOWN_NAMES = 8
 
 
 def check_inputs(plan: Plan) -> None:
-    """Raise ``UserError`` if inputs of the plan are missing. The message names them and says how to get them."""
-    missing = _missing_inputs(plan)
-    datasets = [name for name in missing if name in plan.grid.datasets]
-    if plan.data_root is not None:  # the user's own datasets lack different things, so each has its own error
-        datasets = [name for name in datasets if not plan.catalog.dataset(name).is_own]
+    """Raise ``UserError`` if inputs of the plan are missing. The message names them and says how to get them.
+
+    A dataset that is not on this machine counts as missing only if artifacts must still be built from its images. A
+    folder or table of images whose content has changed is always an error: results would belong to other images.
+    """
+    grid, catalog, root = plan.grid, plan.catalog, plan.data_root
+    needed = sorted({spec.opened_dataset for spec in plan.missing} - {""})
+    found = {name: missing_weights(catalog.backbone(name)) for name in sorted({c.backbone.name for c in plan.todo})}
+    found |= {name: missing_data(catalog.dataset(name), root) for name in needed}
+    found |= {
+        name: changed_data(entry, root, catalog.files["datasets", name])
+        for name, entry in grid.datasets.items()
+        if not found.get(name)
+    }
+    found |= {name: other_data(catalog.dataset(name), root) for name in needed if not found.get(name)}
+    for spec in plan.missing:
+        name = f"{spec.title} of {spec.opened_dataset or spec.address}"
+        if not found.get(spec.opened_dataset) and not found.get(name):
+            found[name] = spec.missing_input(catalog, root)
+    missing = {name: error for name, error in found.items() if error is not None}
+
+    datasets = {name: catalog.dataset(name) for name in missing if name in grid.datasets}
+    if root is not None:  # the user's own datasets lack different things, so each has its own error
+        datasets = {name: entry for name, entry in datasets.items() if not entry.is_own}
     errors = [error for name, error in missing.items() if len(datasets) == 1 or name not in datasets]
-    if len(datasets) > 1:
-        errors.insert(0, _missing_datasets(plan, {name: missing[name] for name in datasets}))
+    if len(datasets) > 1:  # one error with the cause, the names of the datasets and a command that fetches them
+        by_hand = [name for name, entry in datasets.items() if entry.route.kind == "dassl"]
+        fetched = [name for name, entry in datasets.items() if entry.is_prepared]
+        cause = f"are not in {root}" if root else "are missing because no data root is given"
+        shipped = (grids_folder() / f"{grid.name}.yaml").is_file()
+        what = f"--grid {grid.name}" if shipped and len(fetched) > SHOWN_NAMES else " ".join(fetched)
+        place = shlex.quote(str(root)) if root else "PATH"
+        hint = [", ".join(name for name in datasets if root is None or name not in by_hand)]
+        if fetched:
+            hint.append(f"python -m orchestrator data prepare {what} --data-root {place}")
+        if root is not None:
+            lines = [missing[name].what.removeprefix("dataset ").replace(" is not there", "") for name in by_hand]
+            hint += [line.replace(f"{root}/", "") for line in lines]
+            if by_hand:
+                here = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+                hint.append(f"CoOp's instructions say where each comes from and goes: {DASSL_PAGE}")
+                hint.append(f"{root} holds {listed(here, SHOWN_NAMES)}" if here else f"{root} holds no folder")
+        else:
+            hint.append(f"give --data-root PATH to this command{' too' * bool(fetched)}, or set {DATA_VARIABLE}=PATH")
+        what = f"{len(datasets)} datasets {cause}; nothing was started"
+        errors.insert(0, UserError(what, hint="\n  ".join(filter(None, hint))))
     if len(errors) == 1:
         raise errors[0]
     if errors:
         shown = listed([str(error) for error in errors], SHOWN_ERRORS, "\n- ")
         raise UserError(f"{len(missing)} inputs are missing; nothing was started:\n- {shown}")
-
-
-def _missing_inputs(plan: Plan) -> dict[str, UserError]:
-    """Return the errors for missing datasets, backbones, checkpoints and parts of datasets, by name.
-
-    A dataset that is not on this machine counts as missing only if artifacts must still be built from its images. A
-    folder or table of images whose content has changed is always an error: results would belong to other images.
-    """
-    catalog, root = plan.catalog, plan.data_root
-    backbones = sorted({cell.backbone.name for cell in plan.todo})
-    datasets = sorted({spec.opened_dataset for spec in plan.missing} - {""})
-    found = {name: missing_weights(catalog.backbone(name)) for name in backbones}
-    found |= {name: missing_data(catalog.dataset(name), root) for name in datasets}
-    found |= {
-        name: changed_data(entry, root, catalog.files["datasets", name])
-        for name, entry in plan.grid.datasets.items()
-        if not found.get(name)
-    }
-    found |= {name: other_data(catalog.dataset(name), root) for name in datasets if not found.get(name)}
-    for spec in plan.missing:
-        name = f"{spec.title} of {spec.opened_dataset or spec.address}"
-        if not found.get(spec.opened_dataset) and not found.get(name):
-            found[name] = spec.missing_input(catalog, root)
-    return {name: error for name, error in found.items() if error is not None}
-
-
-def _missing_datasets(plan: Plan, missing: Mapping[str, UserError]) -> UserError:
-    """Return one error for several missing datasets, with the cause, their names and a command that fetches them."""
-    root = plan.data_root
-    by_hand = [name for name in missing if plan.catalog.dataset(name).route.kind == "dassl"]
-    fetched = [name for name in missing if plan.catalog.dataset(name).is_prepared]
-    cause = f"are not in {root}" if root else "are missing because no data root is given"
-    shipped = (grids_folder() / f"{plan.grid.name}.yaml").is_file()
-    what = f"--grid {plan.grid.name}" if shipped and len(fetched) > SHOWN_NAMES else " ".join(fetched)
-    place = shlex.quote(str(root)) if root else "PATH"
-    hint = [", ".join(name for name in missing if root is None or name not in by_hand)]
-    if fetched:
-        hint.append(f"python -m orchestrator data prepare {what} --data-root {place}")
-    if root is not None:
-        lines = [missing[name].what.removeprefix("dataset ").replace(" is not there", "") for name in by_hand]
-        hint += [line.replace(f"{root}/", "") for line in lines]
-        if by_hand:
-            here = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-            hint.append(f"CoOp's instructions say where each comes from and goes: {DASSL_PAGE}")
-            hint.append(f"{root} holds {listed(here, SHOWN_NAMES)}" if here else f"{root} holds no folder")
-    if root is None:
-        hint.append(f"give --data-root PATH to this command{' too' * bool(fetched)}, or set {DATA_VARIABLE}=PATH")
-    return UserError(f"{len(missing)} datasets {cause}; nothing was started", hint="\n  ".join(filter(None, hint)))
 
 
 def free_bytes(store: Store) -> int | None:

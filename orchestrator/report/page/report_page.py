@@ -4,7 +4,7 @@ Its first screen has the recommendation, and for each domain a matrix of methods
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from bolt.protocol import Protocol
@@ -47,6 +47,7 @@ def render_page(
         group_figures=figures,
         verdict_groups=verdict_groups,
         shown_above={series["figure"].name for _, views in verdict_groups for series in views if series["figure"]},
+        conditions=conditions(grid),
         methods_text=pluralize(methods, "method") + (f", {pluralize(variants, 'variant')}" if variants else ""),
         method_summaries={title_of(grid.method_names[label]): summary for label, summary in grid.summaries.items()},
         script_data={"inspected": sorted(inspected)},
@@ -57,7 +58,6 @@ def render_page(
         finished=len(planned & finished) if planned else len(finished),
         planned=len(planned) or len(finished | failed),
         finished_ids=finished,
-        conditions=conditions(grid),
         last=max((result.manifest.finished_at for result in grid.results), default=""),
         files_beside=files_beside,
     )
@@ -125,6 +125,13 @@ def conditions(grid: GridResults) -> list[tuple[str, list[str]]]:
 
     If cells differ in their sources, device, code or packages, each value comes with the number of its cells.
     """
+
+    def counted(values: Iterable[str]) -> list[str]:
+        """Return the values, the most frequent first; if there are several, each with the number of its cells."""
+        counts = sorted(Counter(values).items(), key=lambda item: (-item[1], item[0]))
+        several = len(counts) > 1
+        return [f"{value} ({pluralize(f'{count:,}', 'cell')})" if several else value for value, count in counts]
+
     results = grid.results
     if not results:
         return []
@@ -135,21 +142,12 @@ def conditions(grid: GridResults) -> list[tuple[str, list[str]]]:
     return [
         ("protocol", [_protocol_text(protocol, protocols, selecting) for protocol in protocols.values()]),
         ("seeds of the support", [", ".join(map(str, sorted(seeds)))]),
-        ("sources", _counted(Counter(cell.sources_rule.replace("_", " ") for cell in cells))),
+        ("sources", counted(cell.sources_rule.replace("_", " ") for cell in cells)),
         ("backbones", sorted({f"{c.backbone.name} (weights {c.backbone.digest[:12]})" for c in cells})),
         ("datasets", [pluralize(grid.test_splits, "test split")]),
-        ("devices", _counted(Counter(map(_device, manifests)))),
-        ("code", _counted(Counter(map(_commit, manifests)))),
+        ("devices", counted(map(_device, manifests))),
+        ("code", counted(map(_commit, manifests))),
         ("packages", [", ".join(sorted(_packages(manifests), key=str.casefold))]),
-    ]
-
-
-def _counted(values: Counter[str]) -> list[str]:
-    if len(values) == 1:
-        return list(values)
-    return [
-        f"{value} ({pluralize(f'{count:,}', 'cell')})"
-        for value, count in sorted(values.items(), key=lambda v: (-v[1], v[0]))
     ]
 
 
