@@ -113,7 +113,8 @@ def distance_moved(tower: ConvertedTower, frozen: Mapping[str, Tensor]) -> float
     Raises ``TensorMismatch`` if it is the pre-trained tower itself, in any precision.
     """
     if all(_rounds_to(tensor.cpu(), tower.tensors[name]) for name, tensor in frozen.items()):
-        raise TensorMismatch("; ".join(("this is the pre-trained tower itself, not a fine-tuned one", *tower.notes)))
+        what = "this is the pre-trained tower itself, up to rounding to 16 bits, not a fine-tuned one"
+        raise TensorMismatch("; ".join((what, *tower.notes)))
     moved = (tower.tensors[name] - tensor.cpu() for name, tensor in frozen.items())
     return math.sqrt(_squared_norm(moved) / _squared_norm(frozen.values()))
 

@@ -3,8 +3,9 @@
 Shape legend: m, n a weight matrix's rows and columns.
 """
 
+import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -25,7 +26,8 @@ class CheckpointSources(Sources):
     """Source models in checkpoints of any layout that :mod:`bolt.clip.checkpoint_conversion` knows.
 
     The leading singular directions of every source's task vector stay in memory, and so does the sum of the task
-    vectors. The files are read again if a method needs more directions or whole task vectors.
+    vectors. The files are read again if a method needs more directions or whole task vectors. A warning names two
+    sources that are one file, or files of equal content if their digests are needed.
 
     Args:
         backbone: the CLIP from which the sources were fine-tuned.
@@ -42,6 +44,7 @@ class CheckpointSources(Sources):
         if not files:
             raise ValueError("there is no checkpoint to read a source from")
         self._files = dict(files)
+        _warn_of_copies(self._files, map(os.path.realpath, files.values()))
         self.backbone, self._shape = backbone.digest, backbone.tower.shape
         self._frozen = {name: tensor.cpu() for name, tensor in backbone.tower.state_dict_open_clip().items()}
         self._top_k = 0
@@ -87,7 +90,18 @@ class CheckpointSources(Sources):
 
     @cached_property
     def _file_digests(self) -> tuple[str, ...]:
-        return tuple(files_digest(checkpoint_files(path)) for path in self._files.values())
+        digests = tuple(files_digest(checkpoint_files(path)) for path in self._files.values())
+        _warn_of_copies(self._files, digests)
+        return digests
+
+
+def _warn_of_copies(names: Iterable[str], marks: Iterable[str]) -> None:
+    """Warn if two sources are the same checkpoint, which has the same path or the same content: the same mark."""
+    first: dict[str, str] = {}
+    for name, mark in zip(names, marks, strict=True):
+        if first.setdefault(mark, name) != name:
+            what = f"the sources {first[mark]} and {name} are the same checkpoint, which so counts twice"
+            warnings.warn(f"{what}; leave one out: leave_out=[{name!r}]", stacklevel=1)
 
 
 def checkpoint_paths(folder: Path) -> dict[str, Path]:

@@ -49,7 +49,7 @@ def expand_block(
         resolve_method(choice, track, switches, overrides, at("methods") / index)
         for index, choice in enumerate(block.methods)
     ]
-    overrides.notes += _unread_switches(switches, methods)
+    overrides.notes += _unread_switches(switches, methods, track)
     _check_supports(block, track, switches, targets, methods, at)
     count = len(block.backbones) * len(targets) * len(methods) * len(block.shots or (0,)) * len(block.seeds or (0,))
     if count > MOST_CELLS:
@@ -96,16 +96,16 @@ def expand_block(
                 yield cell, resolved
 
 
-def _unread_switches(protocol: Protocol, methods: Iterable[ResolvedMethod]) -> Iterator[str]:
+def _unread_switches(protocol: Protocol, methods: Iterable[ResolvedMethod], track: Track) -> Iterator[str]:
     """Yield a note for each changed switch that no method of the block reads."""
     every = [(each.method, each.settings) for one in methods for each in (one, *getattr(one.settings, "parsed", ()))]
     for switch in filter(None, (text.partition("=")[0] for text in protocol.name.partition("+")[2].split(","))):
-        if not any(_reads(switch, method, settings) for method, settings in every):
+        if not any(_reads(switch, method, settings, track) for method, settings in every):
             what = f"without the method {switch}" if switch in METHODS else "whose methods do not read it"
             yield f"note: the switch {switch} makes new cells with the same numbers in a block {what}"
 
 
-def _reads(switch: str, method: Method, settings: Any) -> bool:
+def _reads(switch: str, method: Method, settings: Any, track: Track) -> bool:
     """Return whether a method reads a switch; true for a switch about which methods declare nothing."""
     match switch:
         case "baseline_crop":
@@ -116,6 +116,16 @@ def _reads(switch: str, method: Method, settings: Any) -> bool:
             return method.meta_recipe is not None
         case "config_selection":
             return len(method.candidates(settings)) > 1
+        case "sigma_sign":
+            return hasattr(settings, "sign")
+        case "task_count_basis":
+            return hasattr(settings, "padded_sources")
+        case "alpha_views" | "tta_alpha":
+            return len(getattr(settings, "alphas", ())) > 1 and track.gives_support == (switch == "alpha_views")
+        case "schedule_offset":
+            return method.name == "bolt"
+        case "atlas_tta":
+            return method.name == "atlas" and not track.gives_support
     return switch not in METHODS or method.name == switch
 
 

@@ -1,6 +1,7 @@
 """The library by itself: adapt, predict, save and load, without the orchestrator."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -291,6 +292,17 @@ def test_a_pre_trained_tower_and_one_of_other_weights_are_no_sources(backbone: B
         bolt.load_sources(tmp_path, backbone).task_vector("zeroshot")
     with pytest.warns(UserWarning, match="norms from the pre-trained tower"):
         bolt.load_sources(tmp_path, backbone).task_vector("other")
+
+
+def test_a_checkpoint_that_is_two_sources_is_noticed(checkpoints: Path, backbone: Backbone, tmp_path: Path) -> None:
+    for name in ("source_0", "source_1"):
+        shutil.copy(checkpoints / f"{name}.safetensors", tmp_path)
+    shutil.copy(checkpoints / "source_0.safetensors", tmp_path / "copy.safetensors")
+    with pytest.warns(UserWarning, match="copy and source_0 are the same checkpoint"):
+        bolt.load_sources(tmp_path, backbone).file_digests()
+    (tmp_path / "link.safetensors").symlink_to("source_1.safetensors")
+    with pytest.warns(UserWarning, match="link and source_1 are the same checkpoint"):
+        bolt.load_sources(tmp_path, backbone)
 
 
 def test_a_source_can_be_left_out(checkpoints: Path, backbone: Backbone, tmp_path: Path) -> None:

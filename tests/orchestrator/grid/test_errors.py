@@ -167,7 +167,8 @@ def test_a_switch_of_a_method_that_a_block_lacks_is_noted(load: LoadGrid) -> Non
     ("switch", "value", "reader"),
     [("baseline_crop", "light", "lora"), ("validation", "whole", "ape_t"),
      ("meta_scoring", "validation", "meta_init: {meta_support: 4, meta_query: 4}"),
-     ("config_selection", "best_on_test", "linear_probe")],
+     ("config_selection", "best_on_test", "linear_probe"), ("sigma_sign", "relu", "bolt_pooled"),
+     ("task_count_basis", "padded", "bolt"), ("alpha_views", "augmented", "ties"), ("schedule_offset", "true", "bolt")],
 )  # fmt: skip
 def test_a_switch_that_no_method_of_a_block_reads_is_noted(
     switch: str, value: str, reader: str, load: LoadGrid
@@ -176,6 +177,13 @@ def test_a_switch_that_no_method_of_a_block_reads_is_noted(
     (note,) = load(GRID.replace("- trained", "- zero_shot"), set_=changed).notes
     assert note.startswith(f"note: the switch {switch} makes")
     assert not load(GRID.replace("- trained", f"- {reader}"), set_=changed).notes
+
+
+def test_a_switch_of_test_time_is_noted_on_any_other_track(load: LoadGrid) -> None:
+    changed = ["protocol.tta_alpha=test_labels", "protocol.atlas_tta=as_published"]
+    text = GRID.replace("- trained", "- atlas").replace("- plain", "- bolt")
+    assert len(load(text, set_=changed).notes) == 2
+    assert not load(text.replace("fewshot", "tta").replace("shots: [1, 4]", ""), set_=changed).notes
 
 
 def test_a_value_of_set_without_effect_names_the_method_once(load: LoadGrid) -> None:
