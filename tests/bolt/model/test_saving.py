@@ -56,6 +56,7 @@ def test_what_is_read_was_saved(method: str, backbone: Backbone, sources: Checkp
         assert again.predict(IMAGES[:1]) == model.predict(IMAGES[:1])
 
 
+@pytest.mark.filterwarnings("ignore:the sources b and c are the same checkpoint")
 def test_coefficients_find_or_bring_their_basis(
     backbone: Backbone, sources: CheckpointSources, checkpoints: Path, tmp_path: Path
 ) -> None:
