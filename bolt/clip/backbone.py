@@ -249,7 +249,7 @@ class Backbone:
 def prompt_lists(prompts: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | dict[str, list[str]]:
     """Return templates, or the sentences of each class, as lists.
 
-    Raises ``ValueError`` for a single text, for a set, because it has no order, and for what is no text in a list.
+    Raises ``ValueError`` for a single text, for a set (it has no order), and for a list with an item that is no text.
     """
     if isinstance(prompts, Mapping):
         return {name: _texts(sentences) for name, sentences in prompts.items()}

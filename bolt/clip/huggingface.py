@@ -64,7 +64,7 @@ _SHAPE = {
 """Field of a tower's shape -> its key in the configuration of a vision model, and transformers' default."""
 _CLIPS = ("clip", "clip_vision_model")
 _OF_TRANSFORMERS = {"model_type", "vision_config", "hidden_size"}
-"""A configuration with one of these keys is one of transformers."""
+"""A configuration with one of these keys counts as one of a transformers model."""
 
 
 def from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -176,10 +176,11 @@ def shape_from_config(config: Mapping[str, Any]) -> TowerShape:
 
 
 def stated_by_config(config: object, fields: Iterable[str]) -> dict[str, Any]:
-    """Return what a ``config.json`` beside the tensors of a CLIP tower states of these fields of a tower's shape.
+    """Return these fields of a tower's shape, from the ``config.json`` beside the tower's tensors.
 
-    What the configuration of a CLIP does not state is transformers' default. A larger model that contains a CLIP tower,
-    such as LLaVA, may have other defaults. The result is empty if the file is not one of transformers.
+    A field that the configuration of a CLIP lacks gets transformers' default. A field that the configuration of a
+    larger model with a CLIP tower, such as LLaVA, lacks is left out, because that model may have other defaults. The
+    result is empty if the file is not one of a transformers model.
     """
     if not isinstance(config, Mapping) or not config.keys() & _OF_TRANSFORMERS:
         return {}

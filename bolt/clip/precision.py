@@ -78,10 +78,10 @@ def plain_torch() -> Iterator[None]:
 
 
 def _own_format(products: Any) -> str:
-    """Return the number format that was set for a kind of product itself, or ``none`` if it has that of a group.
+    """Return the number format that was set for this kind of product itself; ``none`` if its group's format is used.
 
-    PyTorch reads both in the same way. If a group's format were written to the kind, the kind would keep it after the
-    caller changes the group. Resets the kind to its group's format.
+    PyTorch gives the same answer in both cases. So this resets the kind to ``none``: if the answer then changes, the
+    kind had a format of its own. A kind without one must get ``none`` back, so that it follows its group again.
     """
     used: str = products.fp32_precision
     products.fp32_precision = "none"

@@ -203,8 +203,8 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
     start = pooled_start(task, settings)
     if start.sign == "relu" and not any((value > 0).any() for value in start.coefficients.values()):
         raise ValueError(
-            f"at alpha {start.alpha.scale:g} all coefficients are at or below zero, where sign relu gives them no "
-            "gradient; set alphas above 0, or sign free"
+            f"at alpha {start.alpha.scale:g} no coefficient is above zero, so with sign=relu none gets a gradient; "
+            "set alphas above 0, or sign=free"
         )
     trainable = Trainable(start.tower, [*start.coefficients.values()], lambda: merge_coefficients(start.tower))
     before = None if task.unlabelled is None else merge_coefficients(start.tower)

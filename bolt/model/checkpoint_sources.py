@@ -119,7 +119,7 @@ def checkpoint_paths(folder: Path) -> dict[str, Path]:
         if not entry.name.startswith(".") and (entry.is_dir() or entry.name.lower().endswith(SUFFIXES)):
             first = found.setdefault(checkpoint_name(entry), entry)
             if first != entry:
-                raise ValueError(f"{first} and {entry.name} would be one source, {checkpoint_name(entry)}: rename one")
+                raise ValueError(f"{first} and {entry.name} are both named {checkpoint_name(entry)}: rename one")
     if not found:
         raise FileNotFoundError(f"{folder} holds no checkpoint: neither a folder nor a {', '.join(SUFFIXES)} file")
     return found

@@ -20,5 +20,5 @@ is significantly better, or they are level."""
 LARGEST_COUNT = 1000
 """The largest number of further datasets or seeds that is estimated."""
 CostKind = Literal["operations", "memory", "parameters"]
-"""The kind of cost by which the recommendation chooses, after the need for source models: operations to adapt, memory,
-or trainable parameters."""
+"""The kind of cost that the recommendation compares second, after the need for source models: operations to adapt,
+memory, or trainable parameters."""

@@ -61,12 +61,12 @@ class VarianceParts:
 
     @property
     def seed_part(self) -> float:
-        """The part of ``variance * seeds * images`` that does not come from the images."""
+        """What the seeds add to :attr:`variance`, before the division by ``seeds * images``."""
         return max(self.seed_square, self.rest_square)
 
     @property
     def image_part(self) -> float:
-        """The part of ``variance * seeds * images`` that comes from the images."""
+        """What the images add to :attr:`variance`, before the division by ``seeds * images``."""
         return max(self.image_square - self.rest_square, 0.0)
 
     @property

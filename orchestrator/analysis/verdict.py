@@ -118,7 +118,7 @@ def verdicts_of(
         results: the results of the rows' cells.
         read_predictions: reads the predictions of results; without it, single datasets have no series.
         smallest_difference: in points of the metric. Methods that differ by less are level.
-        saves: the kind of cost by which the recommendation chooses, after the need for source models.
+        saves: the kind of cost that the recommendation compares second, after the need for source models.
         raced: the races of the grid. At the track, protocol, backbone, domain and k of a race, its decisions replace
             the tests. A race compares methods within one domain, so its track, protocol and backbone have no series
             over all domains.

@@ -27,7 +27,7 @@ def merge(
 
     def show(done: int, of: int) -> None:
         if of > BATCH:
-            print_line(f"{done:,} of {of:,} cells looked at", style="dim")
+            print_line(f"{done:,} of {of:,} cells compared", style="dim")
 
     cells, failures = merge_stores(Store(store), Store(other), show)
     kinds, adapters = Counter(cell.kind for cell in cells), sum(cell.adapter for cell in cells)

@@ -94,7 +94,7 @@ def results(
     suffix = output.suffix.lower().removeprefix(".") if output else ""
     chosen = format_ or suffix or "csv"
     if chosen not in FORMATS or (suffix in FORMATS and suffix != chosen):
-        what = f"the suffix of {output} is that of {'no' if chosen == suffix else 'another'} format"
+        what = f"the suffix of {output} {'names no format' if chosen == suffix else f'does not fit --format {chosen}'}"
         raise UserError(what, where="-o", hint="name a .csv, .json or .parquet file, or give --format")
     if chosen == "parquet" and output is None:
         raise UserError("Parquet is a binary format and is not printed", where="--format", hint="name a file with -o")

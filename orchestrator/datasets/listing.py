@@ -82,7 +82,7 @@ def verified_view(found: Verified) -> RenderableType:
         lines += [Text(f"  differs from the catalog: {line}", "yellow") for line in found.differs]
     lines += [Text(f"  {note}", "yellow") for note in copy_notes(found.copies, found.decoded)]
     if found.rotated and not raw.train.reading.upright:
-        lines.append(Text(f"  images with an EXIF rotation, used without it: {found.rotated}"))
+        lines.append(Text(f"  images whose EXIF rotation is not applied: {found.rotated}"))
     lines += [Text(f"  {remark}", "yellow") for remark in found.remarks]
     if found.broken:
         lines.append(Text(f"  images that cannot be decoded: {len(found.broken)}", "red"))

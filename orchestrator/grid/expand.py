@@ -194,7 +194,7 @@ def _check_supports(
     if (name := next((one.method.name for one in methods if one.method.uses_support), None)) is None:
         return
     if block.seeds is None:
-        raise at("seeds").error(f"this field is needed: {name} draws a support")
+        raise at("seeds").error(f"this field is needed: {name} draws a support with each seed")
     if not track.gives_support:
         return
     if block.shots is None:

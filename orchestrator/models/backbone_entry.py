@@ -234,7 +234,7 @@ def trainable_text(config: dict[str, Any]) -> bool:
     except UnsupportedTower:
         return False
     except _NO_CONFIG as error:
-        raise UserError(f"the model's text_cfg is none that open_clip can build: {error!r}") from None
+        raise UserError(f"open_clip cannot build the model's text_cfg: {error!r}") from None
     return True
 
 

@@ -119,7 +119,7 @@ def save_model(
     """Save the model of a cell with its model card. :func:`save_checked` says how the saved model is checked."""
     cell, notes = result.cell, [f"Cell: `{result.cell.id}`, protocol `{result.cell.protocol.name}`."]
     if cell.selects_on_test:
-        notes.append("Under this protocol, test labels may have chosen a setting.")
+        notes.append("Under this protocol, a setting may have been chosen on test labels.")
     size, trained = result.support_size, result.trainable_parameters
     card = ModelCard(cell.id, cell, result.evaluations, tuple(notes), size, trained, result.manifest)
     pixels = _some_images(result, loaded, COMPARED_IMAGES)

@@ -75,8 +75,8 @@ def estimate_line(plan: Plan) -> str:
         gpu_tflops = assumed_gpu_tflops()
         on_gpu, on_core = (human_duration(tflop / speed) for speed in (gpu_tflops, CORE_TFLOPS))
         parts.append(
-            f"{on_gpu} of one GPU, or {on_core} of one CPU core, for {what}, from counted operations at an assumed "
-            f"{gpu_tflops:.3g} TFLOP/s per GPU and {CORE_TFLOPS:g} per core"
+            f"{on_gpu} of one GPU, or {on_core} of one CPU core, for {what} (counted operations at an assumed "
+            f"{gpu_tflops:.3g} TFLOP/s per GPU and {CORE_TFLOPS:g} per core)"
         )
     return f"estimate: {'; '.join(parts)}"
 
@@ -117,10 +117,10 @@ def race_range(whole: Plan, first: Plan, gpu: GpuKind | None) -> str:
         return "a race has nothing to decide: it needs two methods, and six datasets or five with two seeds"
     if not first.todo:
         return "a race needs nothing more"
-    line = f"a race runs between {len(first.todo)} and {pluralize(len(whole.todo), 'cell')}"
+    line = f"a race measures {len(first.todo)} to {pluralize(len(whole.todo), 'cell')}"
     if gpu is not None:
         least, most = gpu_hours(first, gpu), gpu_hours(whole, gpu)
-        hours = (f"between {least[p]:,.1f} and {most[p]:,.1f} h in {p}" for p in most)
+        hours = (f"{least[p]:,.1f} to {most[p]:,.1f} h in {p}" for p in most)
         line = f"{line}, on one {gpu.title} {', '.join(hours)}"
     return f"{line}; the more the methods differ, the fewer it needs"
 

@@ -107,7 +107,7 @@ class Plan:
         over = sum(place.race.next is None for place in places)
         saved = [cell for cell in self.cells if cell.id in not_needed]
         return (
-            f"race: {out} of {methods} methods out, over in {over} of {pluralize(len(places), 'place')}; "
+            f"race: {out} of {methods} methods out, {over} of {pluralize(len(places), 'comparison')} ended; "
             f"{len(saved)} of {pluralize(len(self.cells), 'cell')}{self._weight(saved)} saved"
         )
 

@@ -118,7 +118,7 @@ def count_differences(plan: Plan, store: Store) -> str:
         if built is not None and built.meta["differs"]:
             found[entry.name] = f"{entry.name} ({'; '.join(built.meta['differs'])})"
     shown = listed([*found.values()], SHOWN_DATASETS, "; ")
-    return f"datasets that are not complete, or not those of the catalog: {shown}" if found else ""
+    return f"datasets whose numbers of classes or images differ from the catalog: {shown}" if found else ""
 
 
 def source_rows(plan: Plan, store: Store) -> list[SourceRow]:

@@ -189,7 +189,7 @@ def write_bundle(path: Path, manifest: Mapping[str, Any], files: Mapping[str, by
             entry = zipfile.ZipInfo(name, _DATE)
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, content)
-        # The comment's size precedes the comment in the archive, so the checksum covers the size too.
+        # These dashes make room for the checksum. The archive stores their length before them, so it is covered too.
         archive.comment = b"-" * _COMMENT_SIZE
     body = stream.getvalue()[:-_COMMENT_SIZE]
     with writing("the bundle", f"-o {path}"), replacing(path) as partial:

@@ -51,7 +51,7 @@ def test_all_tracks_run_and_a_killed_run_is_continued(data: Path, store: Path) -
     assert kill_forked_when(command(data, store, *only), lambda: len(results(store)) >= 4)
     before = results(store)
     said = run(data, store, *only)
-    assert "not complete, or not those of the catalog: eleven_caltech101 (classes: catalog 100, data 4" in said
+    assert "classes or images differ from the catalog: eleven_caltech101 (classes: catalog 100, data 4" in said
     after = results(store)
     assert len(before) < len(after)
     assert {name: after[name] for name in before} == before, "what was finished is not measured again"

@@ -31,4 +31,4 @@ READERS: dict[str, Callable[[DatasetEntry, Path], Contents]] = {
     "aircraft_lists": dassl.read_aircraft_lists,
     "imagenet_folders": dassl.read_imagenet_folders,
 }
-"""The layout of the files, or the kind of a route that has only one layout -> the reader."""
+"""Layout of the files -> its reader. A route that has only one layout is listed by its kind."""

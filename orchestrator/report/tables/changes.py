@@ -69,7 +69,7 @@ def effects_table(grid: GridResults) -> Table | None:
         return None
     note = (
         "Accuracy with the switch minus accuracy without it, in points: mean ± sample standard deviation over "
-        "the n test splits (of every backbone, dataset, k and seed) that both have measured with the same method. "
+        "the n test splits (of every backbone, dataset, k and seed) on which the method was measured both ways. "
         "Seeds of one dataset are not independent of each other. No effect: every count of every class is the same."
     )
     header = ("switch", "base", "track", "method", "effect", "points", "n")

@@ -50,7 +50,7 @@ def _verdict_table(grid: GridResults, series: VerdictSeries, verdict: Verdict) -
         f"interval. The smallest difference that matters: {pluralize(f'{comparison.smallest_difference:g}', 'point')}."
     )
     if comparison.scope == "datasets" and comparison.n < MIN_DATASETS:
-        note += f" Fewer than {MIN_DATASETS} datasets exclude no method."
+        note += f" With fewer than {MIN_DATASETS} datasets, no method is excluded."
     place = "_".join((series.track, series.domain or "all-domains", series.backbone, series.protocol, series.dataset))
     name = f"verdict_{slug(place.strip('_'))}_k{verdict.k}"
     title = f"Which methods may be the best{at_k(verdict.k)}, {grid.verdict_title(series)}"

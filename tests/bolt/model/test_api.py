@@ -369,5 +369,5 @@ def test_sources_belong_to_their_backbone_and_none_is_lost(
         bolt.load_sources(checkpoints, backbone, leave_out="source_1")
     for name in ("cars.pt", "cars.safetensors"):
         (tmp_path / name).touch()
-    with pytest.raises(ValueError, match=r"cars\.pt and cars\.safetensors would be one source"):
+    with pytest.raises(ValueError, match=r"cars\.pt and cars\.safetensors are both named cars"):
         bolt.load_sources(tmp_path, backbone)

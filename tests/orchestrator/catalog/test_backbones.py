@@ -211,13 +211,13 @@ def test_an_own_configuration_leaves_open_clips_model_of_that_name_alone(tmp_pat
 
 
 UNFIT: dict[str, tuple[dict[str, Any], str]] = {
-    "another version's text": ({"text_cfg": {"fancy": 1}}, "text_cfg is none that open_clip can build: .*fancy"),
-    "heads that do not divide": ({"text_cfg": {"width": 32, "heads": 5}}, "text_cfg is none .*divisible"),
+    "another version's text": ({"text_cfg": {"fancy": 1}}, "open_clip cannot build the model's text_cfg: .*fancy"),
+    "heads that do not divide": ({"text_cfg": {"width": 32, "heads": 5}}, "model's text_cfg.*divisible"),
     "another version's model": ({"fancy": 1}, "cannot be built from .*fancy"),
-    "no text": ({"text_cfg": None}, "text_cfg is none that open_clip can build"),
+    "no text": ({"text_cfg": None}, "open_clip cannot build the model's text_cfg"),
     "a tokenizer that draws": (
         {"text_cfg": {"tokenizer_kwargs": {"reduction_mask": "simple"}}},
-        "reduction_mask: simple, which draws",
+        "reduction_mask to simple, which draws",
     ),
     "a vector for each token": ({"vision_cfg": {"pool_type": "none"}}, "does not give one vector for an image"),
 }

@@ -68,5 +68,5 @@ def test_a_session_runs_until_the_race_is_over(tmp_path: Path, monkeypatch: pyte
     assert started == len(finished) == len(end.done) == len(expected[-1].done)
     shot = counter.snapshot()
     assert (shot.finished, shot.waiting, shot.left) == (started, 0, False)
-    assert "over in 2 of 2 places" in shot.race
+    assert "2 of 2 comparisons ended" in shot.race
     assert shot.race in shot.line

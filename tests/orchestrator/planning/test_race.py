@@ -105,11 +105,11 @@ def test_words_say_what_is_saved(grid: Grid, catalog: Catalog, tmp_path: Path) -
     whole = make_plan(grid, catalog, store)
     first = raced_plan(whole, store)
     assert whole.race_line == ""
-    assert "0 of 8 methods out, over in 0 of 2 places; 0 of 104 cells" in first.race_line
-    assert race_range(whole, first, find_gpu("h200")).startswith("a race runs between 35 and 104 cells, on one NVIDIA")
+    assert "0 of 8 methods out, 0 of 2 comparisons ended; 0 of 104 cells" in first.race_line
+    assert race_range(whole, first, find_gpu("h200")).startswith("a race measures 35 to 104 cells, on one NVIDIA")
     end = blocks(first, store)[-1]
     line = end.race_line
-    assert "4 of 8 methods out, over in 2 of 2 places" in line
+    assert "4 of 8 methods out, 2 of 2 comparisons ended" in line
     assert line.endswith("25 of 104 cells (62% of their operations, about 16 s of one worker) saved")
     assert race_range(make_plan(grid, catalog, store), end, None) == "a race needs nothing more"
 

@@ -75,7 +75,7 @@ def test_one_of_a_thing_is_singular() -> None:
     assert "1 source reaches 90.00 per cent on its own task" in page
     assert "1 of 2 planned cells was not run" in terminal(arranged)
     note = table_of(arranged, "verdict").note
-    assert note.endswith("The smallest difference that matters: 1 point. Fewer than 5 datasets exclude no method.")
+    assert note.endswith("matters: 1 point. With fewer than 5 datasets, no method is excluded.")
     complete = arrange(results[:1], planned=planned[:1], smallest_difference=0.5)
     assert "Nothing: the only cell is finished." in page_of(complete)
     assert table_of(complete, "verdict").note.split(". Fewer")[0].endswith("matters: 0.5 points")

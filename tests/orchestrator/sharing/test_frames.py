@@ -116,7 +116,7 @@ def test_errors_of_the_command_are_for_people(stores: Stores, whole: Store, tmp_
         (("--store", whole.url, "--format", "parquet"), "-o"),
         (("--store", whole.url, "-o", str(tmp_path / "no" / "folder.csv")), "folder.csv"),
         (("--store", whole.url, "-o", str(tmp_path / "table.xlsx")), "name a .csv, .json or .parquet"),
-        (("--store", whole.url, "--format", "json", "-o", str(tmp_path / "table.csv")), "is that of another format"),
+        (("--store", whole.url, "--format", "json", "-o", str(tmp_path / "table.csv")), "does not fit --format json"),
     ):
         with pytest.raises(UserError, match=named):
             printed(grid, *words)
