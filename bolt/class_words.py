@@ -26,6 +26,9 @@ _CODE = re.compile(
 words for a missing value (``nan``), lists such as ``['cat']`` and ``cat|dog``, and numbered names such as
 ``class 01``."""
 
+_COPY = re.compile(r"(.+?)[ _-]+(\(\d+\)|\(?(copy|kopie|copie|copia)\)?( ?\(?\d+\)?)?)", re.I)
+"""Matches the name that a file manager gives to the copy of a folder, such as ``cat (1)`` and ``cat - Copy``."""
+
 _SHOWN = 4
 
 
@@ -68,6 +71,9 @@ def class_words(names: Sequence[str]) -> ClassWords:
         notes.append(f"numbers in front of class names are left out: {_shown(guessed)}")
     if codes := [repr(word) for word in words if _CODE.fullmatch(word)]:
         notes.append(f"class names that may be no words: {_shown(codes)}; CLIP needs words for these classes")
+    copies = [repr(name) for name in names if (copy := _COPY.fullmatch(name)) and copy[1] in names]
+    if copies:
+        notes.append(f"classes that may be copies of another class's folder: {_shown(copies)}")
     if foreign := [repr(word) for word in words if not _is_latin(word)]:
         notes.append(f"class words in another script: {_shown(foreign)}; most CLIPs have learned English words only")
     return ClassWords(dict(zip(names, words, strict=True)), tuple(notes))

@@ -239,6 +239,8 @@ def dataset_folder(folder: Path) -> Path:
 def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
     """Return notes on the sub-folders and files of a dataset's folder that are not used, with counts.
 
+    A further note tells whether the images of classes lie in sub-folders, which may be the classes.
+
     ``used``: the folders that hold the class folders: ``folder`` itself or folders in it.
     """
     inner, roots, unused = dataset_folder(folder).resolve(), [path.resolve() for path in used], Counter[str]()
@@ -261,6 +263,13 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
         stems = {path.with_suffix("") for path in iterate_images(top, unused)}
         masks = (path for path in stems if _MASK.search(path.name))
         unused["mask"] += sum(path.with_name(_MASK.sub("", path.name)) in stems for path in masks)
+    if nested := [path for path in class_folders(roots[0]) if class_folders(path) and not images_in(path)]:
+        inside = [path.name for path in class_folders(nested[0])]
+        notes.append(
+            f"class folders whose images lie in sub-folders: {len(nested)}, such as {nested[0].name} with "
+            f"{', '.join(inside[:2])}{', ...' * (len(inside) > 2)}; if the sub-folders are the classes, put them side "
+            "by side"
+        )
     return notes + unused_lines(unused)
 
 

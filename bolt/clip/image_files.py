@@ -20,8 +20,8 @@ EXIF orientation       applied, except to a benchmark's images, whose published 
                        (Pillow itself always applies the orientation of a TIFF)
 damaged metadata       ignored. Truncated pixels are an error, and so are an image that exceeds Pillow's limit for
                        decompression bombs, and a line: one side over 400 times as long as the other. A JPEG
-                       whose end is missing is an error too, except in a benchmark: Pillow would show the missing part
-                       as grey
+                       whose end is missing and a PNG with a wrong checksum are errors too, except in a benchmark:
+                       Pillow would show the missing part as grey or as another colour
 =====================  ===============================================================================================
 
 If tifffile is installed, it reads the TIFFs whose bands, planes or number formats Pillow does not support.
@@ -40,7 +40,15 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from bolt.clip.measured_values import STATE_RANGE, read_values, to_8_bit, white_of
-from bolt.clip.picture_files import SAMPLES, PictureFile, has_opacity, load_picture, refuse_damaged_jpeg, tiff_tag
+from bolt.clip.picture_files import (
+    SAMPLES,
+    PictureFile,
+    has_opacity,
+    load_picture,
+    refuse_damaged_jpeg,
+    refuse_damaged_png,
+    tiff_tag,
+)
 from bolt.util.ranges import Checked, Range
 
 UNREADABLE = (
@@ -62,6 +70,9 @@ _TURNS: dict[Any, Image.Transpose] = {
     8: Image.Transpose.ROTATE_90,
 }  # fmt: skip
 """EXIF orientation -> the operation that turns the picture upright."""
+
+_CHECKS = {"JPEG": refuse_damaged_jpeg, "MPO": refuse_damaged_jpeg, "PNG": refuse_damaged_png}
+"""Pillow's name of a format -> the function that refuses damage which Pillow does not notice."""
 
 _NARROWEST = 400
 """Largest ratio of an image's sides. Resized for a tower, a line takes gigabytes, or has no pixels."""
@@ -176,8 +187,8 @@ def _open(source: ImageSource, reading: Reading) -> Image.Image:
         image, remarks = source, ()
     else:
         image, remarks = load_picture(source)
-        if reading.upright and image and image.format in ("JPEG", "MPO"):
-            refuse_damaged_jpeg(source)
+        if reading.upright and image and (check := _CHECKS.get(image.format or "")):
+            check(source)
     turn = None
     with suppress(Exception):  # damaged metadata
         turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation)) if image else None

@@ -9,7 +9,7 @@ import re
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -176,6 +176,25 @@ def file_content(source: PictureFile) -> bytes:
     return source.read()
 
 
+def refuse_damaged_png(source: PictureFile) -> None:
+    """Raise ``OSError`` if the pixels of a PNG do not have the checksum that the file states.
+
+    Pillow does not compare them. It may decode pixels that a failed copy has left as zeros.
+    """
+    if any(name == b"IDAT" and not intact for name, _, intact in _png_chunks(file_content(source))):
+        raise OSError("image file is damaged: the pixels of the PNG have another checksum")
+
+
+def _png_chunks(content: bytes) -> Iterator[tuple[bytes, bytes, bool]]:
+    """Yield the chunks of a PNG: the name, all bytes, and whether the chunk has the checksum that it states."""
+    at = 8
+    while at + 12 <= len(content):
+        end = at + 12 + int.from_bytes(content[at : at + 4])
+        whole = content[at:end]
+        yield whole[4:8], whole, zlib.crc32(whole[4:-4]) == int.from_bytes(whole[-4:])
+        at = end
+
+
 def refuse_damaged_jpeg(source: PictureFile) -> None:
     """Raise ``OSError`` if the end of a JPEG is missing, or if a part of it is zeros, as after a failed copy.
 
@@ -221,14 +240,11 @@ def _without_metadata(content: bytes) -> list[bytes]:
     For any other file, the list is empty.
     """
     if content.startswith(b"\x89PNG\r\n\x1a\n"):
-        chunks, at = [], 8
-        while at + 12 <= len(content):
-            end = at + 12 + int.from_bytes(content[at : at + 4])
-            name, whole = content[at + 4 : at + 8], content[at:end]
-            intact = zlib.crc32(whole[4:-4]) == int.from_bytes(whole[-4:])
-            if name[:1].isupper() or name == b"tRNS" or (name == b"eXIf" and intact):
-                chunks.append((name, whole))
-            at = end
+        chunks = [
+            (name, whole)
+            for name, whole, intact in _png_chunks(content)
+            if name[:1].isupper() or name == b"tRNS" or (name == b"eXIf" and intact)
+        ]
         pieces = [(name == b"eXIf", whole) for name, whole in chunks]
         start = content[:8]
     elif content.startswith(b"\xff\xd8"):

@@ -122,8 +122,9 @@ def _advice(folder: Path) -> str:
     tables = (path for path in files if path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet"))
     table = min(tables, key=lambda path: ("train" not in f"{path.parent.name}/{path.name}", path), default=None)
     advice = _TO_PARQUET if ".arrow" in kinds else how_to_lay_out(folder)
+    same = map(str, sorted(path for path in files if table and path.name == table.name))
     advice += f"; if the tar files are shards of WebDataset, give all: data add {folder}/*.tar" * (".tar" in kinds)
-    return advice + (f"; if {table.name} lists the images' classes: data add {table}" if table else "")
+    return advice + (f"; if {table.name} lists the images' classes: data add {shlex.join(same)}" if table else "")
 
 
 def folder_layout(given: Path, *, tested: bool = True) -> Layout:
@@ -160,12 +161,6 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     parts = parts or {"all": found.get("all", folder)}
     classes = _classes(parts, folder)
     notes = unused_notes(given, parts.values())
-    if nested := [path for path in classes if class_folders(path) and not images_in(path)]:
-        notes.append(
-            f"class folders whose images lie in sub-folders: {len(nested)}, such as {nested[0].name} with "
-            f"{listed([path.name for path in class_folders(nested[0])], 2)}; if the sub-folders are the classes, put "
-            "them side by side"
-        )
     names, route = tuple(path.name for path in classes), {"kind": "folder", "folder": folder.name}
     if "test" in parts:
         refuse_untested(names, [path.name for path in class_folders(parts["test"])], folder)
@@ -245,16 +240,24 @@ def choose_columns(
 
     The choice is a mapping: ``path``, ``label`` or ``split`` -> name of the column. A column that the user has
     ``given`` is taken, or else a column with a usual name. If there is none, the values decide. Paths are in a column
-    in which every value is an image file. Splits are in a column in which every value names a part, such as ``train``.
-    Labels are in the remaining column, if only one remains.
+    in which every value is an image file; such a column precedes an ``id`` of numbers. Splits are in a column in which
+    every value names a part, such as ``train``. Labels are in the remaining column, if only one remains.
 
-    Raises ``UserError`` if two columns may have the labels, or if a column of yes and no seems to state the split.
+    Raises ``UserError`` if two columns may have the paths, or the labels, or if a column of yes and no seems to state
+    the split.
     """
     plain = {re.sub(r"[\s.-]+", "_", name.casefold()): name for name in reversed([*columns])}
     usual = {key: [plain[name] for name in names if name in plain] for key, names in COLUMNS.items()}
     chosen, notes = dict(given), list[str]()
+    if "x" in plain:  # then ``y`` is a coordinate
+        usual["label"] = [name for name in usual["label"] if name != plain.get("y")]
     pictures = [name for name, texts in columns.items() if texts and all(is_image(Path(text)) for text in texts)]
-    for name in [*usual["path"], *pictures][:1]:
+    pictures = [name for name in pictures if "://" not in "".join(columns[name])] or pictures
+    paths = [name for name in usual["path"] if name in pictures]
+    paths = paths or [name for name in usual["path"] if not all(map(str.isdecimal, columns[name]))]
+    if len(pictures) > 1 and not paths and "path" not in given:
+        raise _doubtful("path", f"two columns name images: {', '.join(map(repr, pictures))}", pictures, table)
+    for name in [*paths, *pictures, *usual["path"]][:1]:
         chosen.setdefault("path", name)
     of_parts = [name for name, texts in columns.items() if {"train", "test"} <= {*map(part_of, texts)} <= {*PARTS}]
     for name in [*usual["split"], *of_parts][:1]:
@@ -267,6 +270,7 @@ def choose_columns(
     if said and "split" not in chosen and not marked_classes(columns):
         what = f"the column {said[0]!r} seems to say which rows are for training"
         hint = "write a column 'split' of train and test, or remove this column for an 80/20 split"
+        hint += f"; if it has the classes: {shlex.join(['--column', f'label={said[0]}'])}" * ("label" not in chosen)
         raise UserError(what, where=str(table), hint=hint)
     if "label" not in chosen and not marked_classes(columns):
         for name in (usual["label"] or rest * (len(rest) == 1))[:1]:
@@ -302,7 +306,11 @@ def _column_of_names(label: str, others: Mapping[str, list[str]], usual: Sequenc
     if len(names) == 1:
         return names[0]
     if doubtful := names or [name for name in texts if name in usual]:
-        options = " or ".join(shlex.join(["--column", f"label={name}"]) for name in (label, *doubtful))
         what = f"the labels may be the numbers in {label!r} or the texts in {', '.join(map(repr, doubtful))}"
-        raise UserError(what, where=str(table), hint=f"say which: {options}")
+        raise _doubtful("label", what, [label, *doubtful], table)
     return label
+
+
+def _doubtful(key: str, what: str, names: Sequence[str], table: Path) -> UserError:
+    options = " or ".join(shlex.join(["--column", f"{key}={name}"]) for name in names)
+    return UserError(what, where=str(table), hint=f"say which: {options}")

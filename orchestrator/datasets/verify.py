@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from orchestrator.datasets.splits import split_manifest
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError, one_line
 from orchestrator.util.threads import thread_map
+
+_LISTABLE = re.compile("[^\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029\ud800-\udfff]+")
+"""Matches a file name that can be a line of a list: without tabs, line breaks and bytes that are not UTF-8."""
 
 _NO_PICTURE = np.zeros((3, SIDE, SIDE), np.uint8)
 
@@ -151,8 +155,8 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
     path = excluded_file(found.entry.name, data_root)
     listed = excluded_images(found.entry, data_root)
     listed |= {broken.origin: broken.reason for broken in found.broken}
-    if unlistable := [origin for origin in listed if "\t" in origin or "\n" in origin]:
-        what = f"the name {unlistable[0]!r} has a tab or a line break, so it cannot be listed"
+    if unlistable := [origin for origin in listed if not _LISTABLE.fullmatch(origin)]:
+        what = f"the name {unlistable[0]!r} has a tab, a line break or a byte that is not UTF-8, so it cannot be listed"
         raise UserError(what, hint="rename the file")
     with writing("the list of excluded images", str(path)), replacing(path) as temporary:
         temporary.write_text("".join(f"{o}\t{reason}\n" for o, reason in sorted(listed.items())), encoding="utf-8")

@@ -45,6 +45,7 @@ def test_class_words_come_from_folder_names(named: dict[str, str]) -> None:
         (["class_01", "Label-2", "New folder (3)", "group"], "no words: 'class 01', 'label-2', 'new folder (3)';"),
         (["12_cat", "47_dog"], "left out: 12_cat -> cat"),
         (["猫", "cat"], "another script: '猫'"),
+        (["cat", "cat (1)", "cat - Copy", "fox (1)"], "class's folder: 'cat (1)', 'cat - Copy'"),
         (["18-wheeler", "C-130", "747-400", "hôtel", "gym"], ""),
     ],
 )

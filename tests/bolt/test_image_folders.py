@@ -1,5 +1,6 @@
 """The reader of folders: images, classes, parts, and notes on unused files."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,14 @@ def test_what_is_no_image_is_counted_by_kind(tmp_path: Path) -> None:
     found = [(note.split(" ")[0], next(word for word in note.split() if word in KINDS)) for note in notes]
     assert found == [("3", "hidden"), ("1", ".cr2"), ("2", ".nef"), ("1", "suffix:")]
     assert len(images_below(cat)) + 2 + 1 + 2 + 1 == sum(path.is_file() for path in cat.rglob("*")) - 1  # ._0.png
+
+
+def test_classes_that_may_be_one_folder_further_down_are_told(tmp_path: Path) -> None:
+    """Regression: ``bolt.read_folder`` said nothing of them, unlike the commands."""
+    for part, name in product(("colour", "grey"), ("cat", "dog", "fox")):
+        fill(tmp_path / part / name, "0.png")
+    with pytest.warns(UserWarning, match=r"sub-folders: 2, such as colour with cat, dog, \.\.\.; if"):
+        assert bolt.read_folder(tmp_path)[2] == ["colour", "grey"]
 
 
 def test_archives_are_called_so(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, files_of, is_inside
 from orchestrator.datasets.part import Contents, Part, file_part, make_part
 from orchestrator.datasets.routes.parquet import SHARD, Shards, names_in
-from orchestrator.datasets.routes.tar_shards import part_in, parts_by_name, read_shards
+from orchestrator.datasets.routes.tar_shards import folder_of, part_in, parts_by_name, read_shards
 from orchestrator.datasets.text_tables import read_rows
 from orchestrator.util.errors import UserError, shorten
 from orchestrator.util.units import listed
@@ -89,7 +89,7 @@ def read_table(path: Path) -> Table:
     """Read a CSV file with a header line, a JSON or parquet file, or tar files.
 
     A pattern such as ``{train,test}.csv`` means several files with the same columns, which are joined. Without a column
-    ``split``, the names of the files state the parts.
+    ``split``, the names of the files or of their folders state the parts.
 
     Raises ``UserError`` if a file cannot be read, or for a numbered parquet shard without the others.
     """
@@ -106,12 +106,8 @@ def read_table(path: Path) -> Table:
             raise UserError(what, where=str(file), hint=hint)
     if len(files) == 1:
         return _read_file(files[0])
-    if len({file.parent for file in files}) > 1:
-        hint = (
-            "write one table beside these folders, with paths such as train/1.jpg, and train or test in a column split"
-        )
-        raise UserError("the tables are in several folders", where=str(path), hint=hint)
-    tables = [_read_file(file) for file in files]
+    root = folder_of(path)
+    tables = [_from_root(_read_file(file), file.parent, root) for file in files]
     first = tables[0]
     for file, table in zip(files, tables, strict=True):
         if (table.columns.keys(), not table.readers) != (first.columns.keys(), not first.readers):
@@ -122,9 +118,24 @@ def read_table(path: Path) -> Table:
     notes = list(dict.fromkeys(note for table in tables for note in table.notes))
     if "split" not in columns and columns:
         sizes = [len(next(iter(table.columns.values()))) for table in tables]
-        columns["split"] = [part_in(file.name) for file, size in zip(files, sizes, strict=True) for _ in range(size)]
+        names = [file.relative_to(root).as_posix() for file in files]
+        columns["split"] = [part_in(name) for name, size in zip(names, sizes, strict=True) for _ in range(size)]
         columns = parts_by_name(columns, notes)
     return Table(columns, notes, {image: reader for table in tables for image, reader in table.readers.items()})
+
+
+def _from_root(table: Table, folder: Path, root: Path) -> Table:
+    """Return a table with paths that begin in ``root``. Before, they begin in the table's ``folder`` below ``root``."""
+    if folder == root:
+        return table
+    moved = partial(posixpath.join, folder.relative_to(root).as_posix())
+
+    def is_path(text: str) -> bool:
+        return text in table.readers or (is_image(Path(text)) and os.path.isfile(folder / text.replace("\\", "/")))
+
+    with_paths = [name for name, texts in table.columns.items() if any(map(is_path, texts))]
+    columns = {name: [*map(moved, texts)] if name in with_paths else texts for name, texts in table.columns.items()}
+    return Table(columns, table.notes, {moved(path): reader for path, reader in table.readers.items()})
 
 
 def _read_file(path: Path) -> Table:

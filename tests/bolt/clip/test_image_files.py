@@ -328,6 +328,18 @@ def test_a_jpeg_with_a_hole_is_refused_and_an_even_area_is_not(mode: str) -> Non
     assert open_image(io.BytesIO(progressive)).size == (3000, 3000)
 
 
+def test_a_png_whose_second_half_is_zeros_is_refused() -> None:
+    """Regression: Pillow shows another colour in place of the zeros."""
+    rng = np.random.default_rng(0)
+    file = io.BytesIO()
+    Image.fromarray(rng.integers(0, 255, (12, 12, 3), np.uint8)).resize((120, 120)).save(file, "PNG")
+    whole = file.getvalue()
+    damaged = whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2)
+    assert Image.open(io.BytesIO(damaged)).convert("L").size == (120, 120)
+    with pytest.raises(OSError, match="the pixels of the PNG have another checksum"):
+        open_image(io.BytesIO(damaged))
+
+
 def test_a_jpeg_whose_second_half_is_zeros_is_refused_and_one_with_zeros_after_its_pixels_is_not() -> None:
     """Pillow shows the zeros as grey. A copy to a failing disk has the size of the whole file."""
     pixels = np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)

@@ -86,8 +86,9 @@ def test_weights_that_are_squashed_under_an_entry_that_says_otherwise_are_refuse
 def test_a_file_of_siglips_weights_gets_siglips_images(tmp_path: Path) -> None:
     """open_clip gives OpenAI's mean to any file. All tags of the architecture say the same, so it is not OpenAI's."""
     config = open_clip.get_model_config("ViT-B-16-SigLIP")
-    how = preprocessing(config, "ViT-B-16-SigLIP", tmp_path / "mine.safetensors")
-    assert how == {"resize": "squash", "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+    for model in ("ViT-B-16-SigLIP", "a/folder/of/transformers.json"):
+        how = preprocessing(config, model, tmp_path / "mine.safetensors")
+        assert how == {"resize": "squash", "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
     (tmp_path / "open_clip_config.json").write_text(json.dumps({"preprocess_cfg": {"interpolation": "bilinear"}}))
     assert preprocessing(config, "ViT-B-16-SigLIP", tmp_path / "mine.safetensors") == {"interpolation": "bilinear"}
 

@@ -1,5 +1,6 @@
 """``data add`` and ``data verify``: a user's own images become a catalog entry, or are refused with a reason."""
 
+import os
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -227,7 +228,7 @@ def test_a_table_beside_the_images_is_pointed_to(place: str, tmp_path: Path) -> 
         photograph("red_mug", 0).save(path)
     table = tmp_path / "Table ware" / "labels.csv"
     table.write_text("path,label\n")
-    refused(tmp_path, re.escape(f"if labels.csv lists the images' classes: data add {table}"))
+    refused(tmp_path, re.escape(f"if labels.csv lists the images' classes: data add '{table}'"))
 
 
 def test_an_existing_name_is_refused(tmp_path: Path) -> None:
@@ -284,6 +285,11 @@ def test_unreadable_images_are_listed_and_excluded_on_request(tmp_path: Path) ->
     assert len(raw.train) + len(raw.test) == 31 - 3
     assert (entry.sizes.train, entry.sizes.test) == (len(raw.train), len(raw.test))
     assert verify_dataset(entry, tmp_path).broken == ()
+    for name in ("tab\t.jpg", "line\x85.jpg", os.fsdecode(b"latin\xe9.jpg")):
+        (folder / "red_mug" / name).write_bytes(b"")
+        with pytest.raises(UserError, match="so it cannot be listed"):
+            add(tmp_path, exclude_broken=True, name="other")
+        (folder / "red_mug" / name).unlink()
     for path in (folder / "red_mug").iterdir():
         path.write_bytes(b"")
     with pytest.raises(UserError, match="no training image of class 'red mug' can be read"):

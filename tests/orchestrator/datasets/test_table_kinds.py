@@ -73,6 +73,11 @@ READ: dict[str, tuple[str | bytes, tuple[str, str], str]] = {
     "numbers and names": ("path,label,art\n" + _ROWS("1,cat", "0,dog"), ("cat", "dog"), "1 is cat, 0 is dog"),
     "marks": ("image,cat,dog\n" + _ROWS("1.0,0.0", "0.0,1.0"), ("cat", "dog"), "has a 1: cat, dog"),
     "marks of pandas": ("image,cat,dog\n" + _ROWS("True,False", "False,True"), ("cat", "dog"), "has a 1"),
+    "ids of numbers and pictures": (
+        "id,photo,label\n" + "".join(f"{5 - n},{n}.jpg,{'dc'[n % 2]}\n" for n in range(1, 5)),
+        ("c", "d"),
+        "path from 'photo'",
+    ),
     "an annotation tool's": ("image,id,choice,annotator\n" + _TOOL, ("cat", "dog"), "label from 'choice'"),
     "numbers with a point": ("path,label\n" + _ROWS("1.0", "2.0"), ("1.0", "2.0"), "no words"),
     "folds": ("path,label,fold\n" + _ROWS("a,1", "b,2"), ("a", "b"), "not used: fold"),
@@ -84,6 +89,12 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "Japanese": (f"path,label\n{_ROWS('ネコ', 'イヌ')}".encode("shift-jis"), "neither UTF-8 nor"),
     "marks of parts": ("image,art,is_train,is_test\n" + _ROWS("cat,1,0", "dog,0,1"), "which rows are for training"),
     "a hint that fits": ("image,width,breed\n" + _BREEDS, "--column label=breed"),
+    "a coordinate": ("file,x,y,species\n" + _ROWS("7,0,cat", "7,5,dog"), "has no column 'label'"),
+    "two pictures": (
+        "before,after,label\n" + _ROWS("2.jpg,cat", "1.jpg,dog"),
+        "--column path=before or --column path=after",
+    ),
+    "classes like parts": ("path,art\n" + _ROWS("train", "festival"), "--column label=art"),
     "a label for each image": ("path,label\n1.jpg,a\n2.jpg,b\n3.jpg,c\n", "every class needs at least two images"),
     "no header": (_ROWS("cat", "dog"), "the first line has the image 1.jpg"),
     "coarser names": ("path,label,class_name\n" + _ROWS("1,cat", "2,cat"), "--column label=class_name"),
@@ -234,6 +245,26 @@ def test_a_damaged_list_says_where(tmp_path: Path) -> None:
     (tmp_path / "l.json").write_text(WRITTEN["l.json"].replace('"label": "dog"', '"label" "dog"'))
     with pytest.raises(UserError, match="line 8 column 11"):
         find_layout(tmp_path / "l.json")
+
+
+def test_tables_in_several_folders_are_one_dataset(tmp_path: Path) -> None:
+    """Regression: image folders of the hub, and exports with a table in each part, had to be rewritten by hand."""
+    for part in ("train", "valid", "test"):
+        (tmp_path / part).mkdir()
+        _csv(tmp_path / part, "path, cat, dog", "0, 1", "1, 0", "0, 1").rename(tmp_path / part / "_classes.csv")
+        pq.write_table(pa.table({"image": PICTURES, "label": [part] * 3}), tmp_path / part / "a.parquet")
+    found = find_layout(tmp_path / "{train,valid,test}/_classes.csv")
+    assert (found.names, found.recipe) == (("cat", "dog"), "official")
+    columns = read_table(tmp_path / "{train,valid,test}/_classes.csv").columns
+    assert columns["path"] == [f"{part}/{n}.png" for part in ("train", "valid", "test") for n in range(3)]
+    columns, _, readers = read_table(tmp_path / "{train,test}/a.parquet")
+    assert columns["split"] == columns["label"] == ["train"] * 3 + ["test"] * 3
+    assert [*readers] == columns["path"]
+    assert len(readers) == 6
+    with pytest.raises(
+        UserError, match=r"data add \S*/test/_classes.csv \S*/train/_classes.csv \S*/valid/_classes.csv"
+    ):
+        find_layout(tmp_path)
 
 
 def test_a_label_that_may_name_several_classes_is_remarked(tmp_path: Path) -> None:
