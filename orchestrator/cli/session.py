@@ -40,9 +40,10 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     """
     grid, catalog, store, settings = workspace.grid, workspace.catalog, workspace.store, workspace.settings
     runs = GridRuns(grid, catalog, store)
+    warn = partial(print_line, console=console, style="yellow")
     with (
         two_step_interrupt(lambda: None),
-        grid_lease(store.files, grid.name, partial(print_line, console=console, style="yellow")),
+        grid_lease(store.files, grid.name, warn),
     ):
         whole = make_plan(grid, catalog, store, settings.data_folder, retry_failed=options.retry_failed)
         plan = raced_plan(whole, store) if options.raced else whole
@@ -73,7 +74,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
             progress = ProgressDisplay(counter, status, console)
             try:
                 with two_step_interrupt(progress.stopping), progress, runs.track_in_background(console) as tracker:
-                    plan, built, started = execute(plan, settings, options, counter, tracker.put)
+                    plan, built, started = execute(plan, settings, options, counter, tracker.put, warn)
             except KeyboardInterrupt:  # the progress display has printed how to continue
                 return EXIT_CODE
 

@@ -16,6 +16,7 @@ from orchestrator.execution.task_graph import GraphTask, run_graph_locally, run_
 from orchestrator.planning.packing import Packing
 from orchestrator.store.errors import RunStopped
 from orchestrator.util.errors import one_line
+from orchestrator.util.machine import usable_processors
 
 RUNNER = "orchestrator.cells.trial:run_and_record"
 """The function that runs one cell and records its outcome. Workers import it by this name, so that the driver need not
@@ -79,12 +80,19 @@ LOCAL = Backend(run_graph_locally, run_cells_locally)
 
 
 @contextlib.contextmanager
-def ray_backend(settings: RunSettings, address: str | None, packing: Packing, cell_limit: float) -> Iterator[Backend]:
+def ray_backend(
+    settings: RunSettings,
+    address: str | None,
+    packing: Packing,
+    cell_limit: float,
+    first: Cell,
+    warn: Callable[[str], None],
+) -> Iterator[Backend]:
     """Return a backend on Ray. The connection lasts as long as the ``with`` block.
 
     ``address`` and ``cell_limit`` (seconds) are those of :class:`~orchestrator.execution.run.RunOptions`. ``packing``
     computes the CPUs and the GPU share that a cell requests. For this, ``packing`` learns of GPUs that join, and of
-    cells that ran out of GPU memory.
+    cells that ran out of GPU memory. ``warn`` is told if the cluster has no room for the cell ``first`` for a minute.
     """
     from orchestrator.execution.cluster import connect
 
@@ -96,8 +104,12 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    with connect(address, worker_env=worker_env) as limits:
-        from orchestrator.execution.tune.capacity import cluster_capacity  # imports Ray, after its environment is set
+    cpus = settings.threads if settings.threads > usable_processors() else None
+    with connect(address, cpus=cpus, worker_env=worker_env) as limits:
+        from orchestrator.execution.tune.capacity import (  # imports Ray, after its environment is set
+            cluster_capacity,
+            told_of_wait,
+        )
         from orchestrator.execution.tune.driver import run_cells
 
         on_ray = partial(
@@ -110,4 +122,5 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
             cell_limit=cell_limit,
             runner=RUNNER,
         )
-        yield Backend(run_graph_on_ray, on_ray)
+        with told_of_wait(packing.request(first, settings.threads), warn) if address else contextlib.nullcontext():
+            yield Backend(run_graph_on_ray, on_ray)

@@ -72,7 +72,12 @@ def check_precisions(plan: Plan, gpus: float) -> None:
 
 
 def execute(
-    plan: Plan, settings: RunSettings, options: RunOptions, counter: ProgressCounter, on_finished: Callable[[str], None]
+    plan: Plan,
+    settings: RunSettings,
+    options: RunOptions,
+    counter: ProgressCounter,
+    on_finished: Callable[[str], None],
+    warn: Callable[[str], None] = print,
 ) -> tuple[Plan, int, int]:
     """Build the plan's missing artifacts, then run its open cells.
 
@@ -82,6 +87,7 @@ def execute(
     Args:
         counter: counts the events. Its ``phase`` is set to what the run waits for.
         on_finished: called with the id of every finished cell; its result is in the store by then.
+        warn: called in another thread if a joined cluster has no room for work for a minute.
 
     Returns the plan with the outcomes of all cells, how many artifacts were built, and how many cells were started.
 
@@ -131,7 +137,7 @@ def execute(
     # On Ray, the GPUs of the cluster are counted after connecting.
     gpus = len(local_gpus()) if options.local and settings.device != "cpu" else 0
     packing = Packing(plan.catalog, costs, gpus=gpus)
-    on_ray = ray_backend(settings, options.address, packing, options.cell_limit)
+    on_ray = ray_backend(settings, options.address, packing, options.cell_limit, plan.todo[0], warn)
     wait_for("joining the Ray cluster" if options.address else "starting Ray")
     with nullcontext(LOCAL) if options.local else on_ray as backend:
         wait_for("starting Ray workers")

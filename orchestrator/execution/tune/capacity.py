@@ -1,7 +1,8 @@
 """The capacity of a cluster while cells run: its size, which can grow, and the memory of its GPUs."""
 
 import contextlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -9,9 +10,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from orchestrator.core.events import Resources
 from orchestrator.execution.join import HEAD_RESOURCE
 from orchestrator.planning.packing import Packing
+from orchestrator.util.units import pluralize
 
 ANSWER_SECONDS = 20.0
 """How long the nodes may take to answer. The memory of a node that has not answered by then counts as unknown."""
+
+WAIT_SECONDS = 60.0
+"""How long the first worker may wait for CPUs and GPUs without a word."""
 
 
 def cluster_capacity(limits: Resources, packing: Packing, device: str | None) -> Callable[[], Resources]:
@@ -40,6 +45,31 @@ def cluster_capacity(limits: Resources, packing: Packing, device: str | None) ->
 
     size()
     return size
+
+
+@contextlib.contextmanager
+def told_of_wait(request: Resources, warn: Callable[[str], None]) -> Iterator[None]:
+    """Call ``warn`` once during the block if no node gets the CPUs and GPUs of a request free in the first minute.
+
+    Ray itself waits without a word. It may wait for good reason: an autoscaler can add nodes.
+    """
+    probe = ray.remote(num_cpus=request.cpus, num_gpus=request.gpus)(lambda: None).remote().future()
+
+    def tell() -> None:
+        if not probe.done():
+            size, share = cluster_size(), f" and {request.gpus:g} of a GPU" if request.gpus else ""
+            needs = f"{pluralize(f'{request.cpus:g}', 'CPU')} (--threads){share}"
+            has = f"the cluster has {size.cpus:g} CPUs and {size.gpus:g} GPUs in all"
+            what = f"no worker has started for {WAIT_SECONDS:.0f} s: it needs {needs}, and no node has that free; {has}"
+            warn(f"{what}. The run waits until other work ends or a node joins (see `ray status`)")
+
+    timer = threading.Timer(WAIT_SECONDS, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def cluster_size() -> Resources:

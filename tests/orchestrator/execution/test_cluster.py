@@ -17,7 +17,7 @@ from orchestrator.execution.cluster import connect
 from orchestrator.execution.join import VERSIONS
 from orchestrator.util.errors import UserError
 from tests.helpers.listening import LOOPBACK, listening
-from tests.helpers.waiting import TIMEOUT
+from tests.helpers.waiting import TIMEOUT, wait_for
 
 pytestmark = pytest.mark.ray
 
@@ -40,6 +40,39 @@ def test_a_local_instance_reports_its_resources_and_is_closed_to_others(cluster:
 def test_joining_a_cluster_that_is_not_there_is_a_user_error(address: str) -> None:
     with pytest.raises(UserError, match="--address"):
         connect(address).__enter__()
+
+
+def test_a_cluster_without_room_is_told(cluster: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that joined a busy cluster, or one without CPUs, once waited without a word."""
+    from orchestrator.execution.tune import capacity
+
+    monkeypatch.setattr(capacity, "WAIT_SECONDS", 0.1)
+    told: list[str] = []
+    with capacity.told_of_wait(Resources(3, 0.5), told.append):
+        wait_for(lambda: bool(told))
+    assert (
+        "needs 3 CPUs (--threads) and 0.5 of a GPU, and no node has that free; the cluster has 2 CPUs and 2 GPUs"
+        in told[0]
+    )
+
+
+MORE_THREADS_THAN_PROCESSORS = """
+from orchestrator.catalog import load_catalog
+from orchestrator.core.settings import RunSettings
+from orchestrator.execution.backend import ray_backend
+from orchestrator.planning.packing import Packing
+from orchestrator.util.machine import usable_processors
+from tests.helpers import cells as samples
+settings = RunSettings("store", threads=usable_processors() + 1)
+with ray_backend(settings, None, Packing(load_catalog()), 0, samples.cell(), print):
+    import ray
+    print(ray.cluster_resources()["CPU"] - settings.threads)
+"""
+
+
+def test_more_threads_than_processors_once_made_a_grid_wait_for_ever() -> None:
+    done = run_script(MORE_THREADS_THAN_PROCESSORS)
+    assert done.stdout == "0.0\n", done.stderr
 
 
 def test_rays_own_message_about_another_version_names_both() -> None:
