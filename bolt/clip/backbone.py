@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import cast
+from functools import cached_property, partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -106,7 +106,7 @@ class Backbone:
         if other := {str(weight.dtype) for weight in visual.parameters()} - {"torch.float32"}:
             raise ValueError(f"{name} has {', '.join(sorted(other))} weights; convert them first: model.float()")
         kept = copy.deepcopy(model, memo={id(visual): None}) if load_again is None else None
-        text = load_again or (lambda: cast(nn.Module, kept))
+        text = load_again or partial(_itself, kept)  # a lambda could not be pickled
         mean = mean or getattr(visual, "image_mean", None) or open_clip.OPENAI_DATASET_MEAN
         std = std or getattr(visual, "image_std", None) or open_clip.OPENAI_DATASET_STD
         stored = model.get_parameter("logit_scale").item()
@@ -244,6 +244,10 @@ class Backbone:
         embeddings_PD = self.encode_prompts(list(distinct))
         rows = torch.tensor([distinct[prompt] for prompt in prompts], device=embeddings_PD.device)
         return average_prompts(embeddings_PD[rows].view(len(class_names), len(templates), -1))
+
+
+def _itself(module: Any) -> nn.Module:
+    return cast(nn.Module, module)
 
 
 def prompt_lists(prompts: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | dict[str, list[str]]:

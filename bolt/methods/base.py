@@ -141,6 +141,8 @@ class Method:
     palette: int | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.tracks, set | list | tuple):
+            object.__setattr__(self, "tracks", frozenset(self.tracks))
         for field in dataclasses.fields(self):
             _check_type(f"method {self.name!r}: {field.name}", getattr(self, field.name), field.type)
         if self.settings_class is NoneType:

@@ -44,7 +44,7 @@ class TptSettings(Checked):
     initial_words: str = "a photo of a"
 
 
-def mean_entropy(logits_VC: Tensor) -> Tensor:
+def entropy_of_mean(logits_VC: Tensor) -> Tensor:
     """Return the entropy of the mean probability of the views, in nats."""
     log_mean_C = logits_VC.log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(logits_VC))
     smallest = torch.finfo(log_mean_C.dtype).min
@@ -62,7 +62,7 @@ def tune(prompts: LearnedPrompts, start_KW: Tensor, unit_VD: Tensor, scale: floa
         if kept_V is None:
             kept_V = entropies(logits_VC.detach()).argsort(stable=True)[:count]
         optimiser.zero_grad()
-        mean_entropy(logits_VC[kept_V]).backward()  # type: ignore[no-untyped-call]
+        entropy_of_mean(logits_VC[kept_V]).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     return context_KW.detach()
 

@@ -1,6 +1,7 @@
 """Preprocessing, the zero-shot head, and the tensor counts of real architectures."""
 
 import math
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -142,6 +143,12 @@ def test_the_number_formats_of_the_text_side_and_of_the_scale_are_free() -> None
     assert Backbone.from_open_clip(clip, tokenize, "tiny").logit_scale == pytest.approx(1000)
     clip.logit_scale = nn.Parameter(torch.tensor(1000.0).log())
     assert Backbone.from_open_clip(clip, tokenize, "tiny").logit_scale == pytest.approx(1000)
+
+
+def test_a_backbone_reaches_another_process(backbone: Backbone) -> None:
+    again = pickle.loads(pickle.dumps(backbone))
+    assert again.digest == backbone.digest
+    assert torch.equal(again.encode_prompts(["a cat"]), backbone.encode_prompts(["a cat"]))
 
 
 def test_a_backbone_moves_to_devices_only() -> None:

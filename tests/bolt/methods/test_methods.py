@@ -235,7 +235,7 @@ def test_two_methods_cannot_share_a_name() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"palette": "3"}, {"version": "2"}, {"tracks": "fewshot"}, {"tracks": {"fewshot"}}, {"candidates": ()},
+    [{"palette": "3"}, {"version": "2"}, {"tracks": "fewshot"}, {"paper": None}, {"candidates": ()},
      {"training_forwards": "3"}, {"meta_recipe": 1}, {"name": None}, {"adapt": "adapt"}],
 )  # fmt: skip
 def test_a_field_of_the_wrong_type_is_refused_when_the_method_is_made(wrong: dict[str, Any]) -> None:
@@ -243,6 +243,8 @@ def test_a_field_of_the_wrong_type_is_refused_when_the_method_is_made(wrong: dic
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .*; it takes a value of the type"):
         replace(METHODS["zero_shot"], **wrong)
     assert replace(METHODS["zero_shot"], palette=3, training_forwards=2).palette == 3
+    listed: Any = ["fewshot"]
+    assert replace(METHODS["zero_shot"], tracks=listed).tracks == frozenset({"fewshot"})
 
 
 def _no_parameter(task: Task, config: BoltSettings) -> None: ...

@@ -10,7 +10,7 @@ from bolt.methods import METHODS
 from bolt.methods.common.frozen_features import entropies
 from bolt.methods.common.prompts import LearnedPrompts, word_embeddings
 from bolt.methods.mta import MtaSettings, find_mode
-from bolt.methods.tpt import TptSettings, mean_entropy, tune
+from bolt.methods.tpt import TptSettings, entropy_of_mean, tune
 from bolt.methods.zero import vote
 from tests.bolt.methods.third_vectors import NAMES, close, small_backbone, vector
 from tests.helpers.quick_settings import quick_settings
@@ -50,7 +50,7 @@ def test_the_step_of_tpt_is_the_official_one() -> None:
         torch.testing.assert_close(entropies(logits), vector("tpt/entropy")[number], rtol=1e-3, atol=1e-4)
         kept = entropies(logits).argsort()[:3]
         assert sorted(kept.tolist()) == vector("tpt/selected")[number].tolist()
-        assert float(mean_entropy(logits[kept])) == pytest.approx(float(vector("tpt/loss")[number]), rel=1e-3)
+        assert float(entropy_of_mean(logits[kept])) == pytest.approx(float(vector("tpt/loss")[number]), rel=1e-3)
         context = tune(prompts, start, views, 100.0, settings)
         torch.testing.assert_close(context, vector("tpt/context_after")[number], rtol=1e-3, atol=1e-4)
         with torch.no_grad():
