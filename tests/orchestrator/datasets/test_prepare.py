@@ -4,10 +4,13 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from tests.helpers import formats
 from tests.helpers.file_server import FileServer, serve
 from tests.helpers.small_archives import BODY, CONTENT, entry_of, picture, tar_of, zip_of
 from tests.helpers.waiting import TIMEOUT, at_once, wait_for
+from tests.helpers.warm_process import forked, run_forked
 
 QUIET = Console(file=io.StringIO())
 
@@ -106,12 +110,12 @@ def prepare_command(folder: Path, entry: DatasetEntry, *more: str) -> list[str]:
     catalog = {"domains": {"own": {"title": "Own"}}, "datasets": {entry.name: fields}}
     (folder / "mine.yaml").write_text(json.dumps(catalog))
     words = ["data", "prepare", entry.name, "--catalog", str(folder / "mine.yaml"), "--data-root"]
-    return [sys.executable, "-m", "orchestrator", *words, str(folder / "root"), *more]
+    return [*words, str(folder / "root"), *more]
 
 
-def wait_until(reached: Any, process: subprocess.Popen[bytes]) -> None:
-    wait_for(lambda: reached() or process.poll() is not None)
-    assert process.poll() is None, "the command ended before"
+def wait_until(reached: Callable[[], bool], process: BaseProcess) -> None:
+    wait_for(lambda: reached() or process.exitcode is not None)
+    assert process.exitcode is None, "the command ended before"
 
 
 @pytest.mark.e2e
@@ -121,15 +125,15 @@ def test_a_killed_command_is_resumed_without_repeating_bytes(tmp_path: Path, how
     with serve(files={"a.tar": BODY}, stalls=[half]) as server:
         entry = entry_of(server.url_of("a.tar"))
         command = prepare_command(tmp_path, entry, "--yes")
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        with forked(command) as process:
             wait_until(lambda: server.sent == [half], process)
             time.sleep(0.2)  # the bytes are on their way
-            process.send_signal(how)
-            process.wait(TIMEOUT)
+            os.kill(process.pid or 0, how)
+            process.join(TIMEOUT)
         check_missing(entry, root)
         part = root / "pets.partial" / "downloads" / "a.tar.part"
         kept = part.stat().st_size if part.exists() else 0
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+        done = run_forked(command)
         assert done.returncode == 0, done.stderr
         assert server.sent == [half, len(BODY) - kept]
     assert "2 classes, 8 train, 2 test" in done.stdout
@@ -142,10 +146,9 @@ def test_a_second_command_names_the_running_process(tmp_path: Path) -> None:
     with serve(files={"a.tar": BODY}, stalls=[100]) as server:
         entry = entry_of(server.url_of("a.tar"))
         command = prepare_command(tmp_path, entry, "--yes")
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
+        with forked(command) as first:
             wait_until(lambda: server.sent == [100], first)
-            second = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
-            first.kill()
+            second = run_forked(command)
         assert second.returncode == 2
         assert f"pets is being prepared in {root} by process {first.pid}" in second.stdout + second.stderr
         prepare_one(entry, root, QUIET)  # the lock died with its process
@@ -207,8 +210,7 @@ def test_a_full_or_read_only_disk_is_reported_and_leaves_no_dataset(tmp_path: Pa
     root = tmp_path / "root"
     root.mkdir(mode=0o555 if how == "locked" else 0o755)
     with serve(files={"a.tar": BODY}) as server:
-        command = [sys.executable, "-c", CHILD, server.url_of("a.tar"), str(root), how]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+        done = run_forked([server.url_of("a.tar"), str(root), how], CHILD)
         assert done.returncode == 0, done.stderr
         assert f"pets cannot be prepared: {expected}" in done.stdout
         root.chmod(0o755)
@@ -232,7 +234,7 @@ def test_a_download_that_cannot_fit_or_has_no_folder_is_not_begun(tmp_path: Path
 def test_nothing_is_fetched_without_agreement(tmp_path: Path) -> None:
     with serve(files={"a.tar": BODY}) as server:
         command = prepare_command(tmp_path, entry_of(server.url_of("a.tar")))
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, stdin=subprocess.DEVNULL)
+        done = run_forked(command)
         assert server.requests == []
     assert done.returncode == 2
     assert "licence: CC0" in done.stdout
