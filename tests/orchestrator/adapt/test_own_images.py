@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
-from bolt.clip.image_files import Reading
 from orchestrator.adapt.own_images import OwnImages, as_given, prepare_images
 from orchestrator.adapt.request import Request
 from orchestrator.catalog import load_catalog
@@ -41,19 +39,6 @@ def test_the_folder_may_become_a_dataset_of_the_catalog_between_two_runs(tmp_pat
     add_layout("ware", folder_layout(tmp_path / "ware"), [tmp_path / "mine.yaml"], DatasetOptions())
     assert prepare(tmp_path, DatasetOptions(), tmp_path / "mine.yaml").entry.name == "ware-own"
     assert prepare(tmp_path, DatasetOptions()).entry.name == "ware"
-
-
-def test_measured_images_are_read_in_the_stated_range(tmp_path: Path) -> None:
-    for name, value in (("dark", 100), ("light", 3000)):
-        (tmp_path / "ware" / name).mkdir(parents=True)
-        for number in range(2):
-            pixels = np.full((6, 6), value, np.uint16)
-            pixels[0, number] = 0
-            Image.fromarray(pixels).save(tmp_path / "ware" / name / f"{number}.png")
-    assert any("--range" in note for note in prepare(tmp_path, DatasetOptions()).notes)
-    images = prepare(tmp_path, DatasetOptions(reading=Reading(range=(0, 3000))))
-    assert not any("--range" in note for note in images.notes)
-    assert [images.raw.train.read(index).getpixel((3, 3)) for index in (0, 2)] == [8, 255]
 
 
 @pytest.mark.parametrize("part", ["", "train/", "all/"])

@@ -158,16 +158,6 @@ def test_replace_accepts_the_images_and_keeps_what_was_edited(ware: DatasetEntry
     assert changed_data(entry, tmp_path, MINE) is None
 
 
-def test_a_folder_of_datasets_is_not_taken_for_a_dataset(tmp_path: Path) -> None:
-    for name in ("aid", "dtd"):
-        write_photographs(tmp_path / "all_of_them" / name / "train", 2)
-        write_photographs(tmp_path / "all_of_them" / name / "test", 2)
-    with pytest.raises(UserError, match="folder of datasets") as refused:
-        add_dataset(tmp_path / "all_of_them", [tmp_path / "mine.yaml"], DatasetOptions())
-    assert str(tmp_path / "all_of_them" / "aid") in str(refused.value)
-    assert not (tmp_path / "mine.yaml").exists()
-
-
 def test_the_size_of_support_images_is_planned_from_the_images(ware: DatasetEntry, tmp_path: Path) -> None:
     assert ware.image_side == 70, "80 x 60 pixels, as many as a square of 69.3"
     planned = SupportImages(dataset_ref(ware, tmp_path), seed=1, shots=4)

@@ -331,13 +331,3 @@ def test_paths_may_have_idle_steps(tmp_path: Path) -> None:
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     found = find_layout(_csv(tmp_path, "path,train,truck", "1,0", "0,1", "1,0"))
     assert found.names == ("train", "truck")
-
-
-@pytest.mark.parametrize("inner", ["train test", "images masks"])
-def test_parts_inside_the_classes_are_not_mixed(inner: str, tmp_path: Path) -> None:
-    for name in inner.split():
-        for kind in ("cat", "dog"):
-            (tmp_path / kind / name).mkdir(parents=True)
-            (tmp_path / kind / name / "0.png").touch()
-    with pytest.raises(UserError, match=r"in cat/, .* look like"):
-        find_layout(tmp_path)
