@@ -48,6 +48,7 @@ WRONG = {
     "an empty data root": (["grid", "smoke", "--data-root", ""], "the data root is empty"),
     "an address without a server": (["grid", "smoke", "--address", "127.0.0.1:1"], "--address"),
     "two exclusive options": (["grid", "smoke", "--local", "--address", "auto"], "exclude"),
+    "a plan beyond its budget": (["grid", "smoke", "--local", "--disk-budget", "10kB"], "--disk-budget"),
     "a limit that --local cannot keep": (["grid", "smoke", "--local", "--cell-limit", "1h"], "--cell-limit"),
     "a GPU's memory without a plan": (["grid", "smoke", "--gpu-memory", "40GiB"], "--plan"),
     "a packing in JSON": (["plan", "smoke", "--gpu-memory", "40GiB", "--json"], "how GPUs are packed"),
@@ -85,7 +86,7 @@ def test_a_mistake_is_named_with_a_remedy(case: str, tmp_path: Path, run_command
     done = run_command(*words, *store)
     assert done.code == 2, done.out + done.err
     assert expected in done.err
-    assert not list((tmp_path / "runs").glob("results/*")), "nothing may have run"
+    assert not [*(tmp_path / "runs").glob("results/*"), *(tmp_path / "runs").glob("images")], "nothing may have run"
 
 
 def test_a_mistake_is_no_traceback_of_the_program() -> None:

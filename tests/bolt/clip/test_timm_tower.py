@@ -80,11 +80,10 @@ def test_every_matrix_has_its_name_and_computes_the_features(backbone: Backbone)
 def test_methods_that_change_towers_do(name: str, track: str, backbone: Backbone) -> None:
     method = METHODS[name]
     settings = method.configure(quick_settings(method.name), "fewshot" if track == "fewshot" else "tta")
-    found = [method.adapt(make_task(backbone, unlabelled=track != "fewshot"), settings) for _ in range(2)]
-    assert all(adapted.tower is not None for adapted in found)
-    features, again = (backbone.encode_images(some_pixels(), adapted.tower) for adapted in found)
+    adapted = method.adapt(make_task(backbone, unlabelled=track != "fewshot"), settings)
+    assert adapted.tower is not None
+    features = backbone.encode_images(some_pixels(), adapted.tower)
     assert torch.isfinite(features).all()
-    assert torch.equal(features, again)
     assert not torch.equal(features, backbone.encode_images(some_pixels()))
 
 

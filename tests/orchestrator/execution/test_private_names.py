@@ -46,32 +46,31 @@ class Without:
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("cluster")
-@pytest.mark.parametrize(
-    ("where", "method", "names"),
-    [
-        ("scheduler.NewestFirstScheduler", "on_trial_complete", ("_actor_cache",)),
-        ("scheduler.NewestFirstScheduler", "on_trial_add", ("_live_trials", "_stopped_trials", "_trials_to_cache")),
-        ("callback.TuneCallback", "on_trial_start", ("temporary_state",)),
-    ],
-)
-def test_cells_run_once(
-    where: str, method: str, names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import importlib
-
+def test_cells_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from orchestrator.execution.tune.callback import TuneCallback
     from orchestrator.execution.tune.driver import run_cells
+    from orchestrator.execution.tune.scheduler import NewestFirstScheduler
 
-    module, name = where.split(".")
-    owner = getattr(importlib.import_module(f"orchestrator.execution.tune.{module}"), name)
-    original = getattr(owner, method)
+    hidden: set[tuple[str, ...]] = set()
 
-    def hiding(self: object, *arguments: Any, **named: Any) -> Any:
-        def hide(each: Any) -> Any:
-            return Without(each, names) if any(hasattr(each, name) for name in names) else each
+    def hide(owner: type, method: str, names: tuple[str, ...]) -> None:
+        original = getattr(owner, method)
 
-        return original(self, *map(hide, arguments), **{key: hide(value) for key, value in named.items()})
+        def hiding(self: object, *arguments: Any, **named: Any) -> Any:
+            def without(each: Any) -> Any:
+                if not any(hasattr(each, name) for name in names):
+                    return each
+                hidden.add(names)
+                return Without(each, names)
 
-    monkeypatch.setattr(owner, method, hiding)
+            return original(self, *map(without, arguments), **{key: without(value) for key, value in named.items()})
+
+        monkeypatch.setattr(owner, method, hiding)
+
+    lists = ("_live_trials", "_stopped_trials", "_trials_to_cache")
+    hide(NewestFirstScheduler, "on_trial_complete", ("_actor_cache",))
+    hide(NewestFirstScheduler, "on_trial_add", lists)
+    hide(TuneCallback, "on_trial_start", ("temporary_state",))
     cells, ended = [samples.cell(number) for number in range(6)], []
     run_cells(
         cells, RunSettings(str(tmp_path)), request=lambda cell: Resources(cpus=1), max_attempts=2,
@@ -79,6 +78,7 @@ def test_cells_run_once(
         runner=f"{samples.HERE}:write_nothing",
     )  # fmt: skip
     assert sorted(ended) == sorted(cell.id for cell in cells)
+    assert hidden == {("_actor_cache",), lists, ("temporary_state",)}
 
 
 @pytest.mark.ray

@@ -41,8 +41,8 @@ from tests.helpers.waiting import TIMEOUT
 from tests.orchestrator.conftest import World, build_world
 
 ADOPTED, MISSING, NO_NAME = "someone/clip-tiny_glyph-inks", "someone/else", "../etc"
-TARGET = "glyph-digits"
-SOURCES = ("glyph-inks", "glyph-capitals", "aerial-roofs", "glyph-kinds")
+TARGET = "glyph-kinds"
+SOURCES = ("glyph-inks", "glyph-capitals", "aerial-roofs", "glyph-digits")  # which other tests fine-tune, too
 GRID = f"""
 title: Adoption
 fine_tuning: {{epochs: 1, batch_size: 32, learning_rate: 5.0e-4, warmup_steps: 5}}

@@ -20,7 +20,7 @@ import bolt
 from bolt.clip.input_size import InputSize
 from bolt.methods import METHODS
 from bolt.model.loading import load_model
-from bolt.model.saving import FORMS, Form
+from bolt.model.saving import FORMS
 from orchestrator.artifacts.images import Images
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import KEPT_BYTES, adapter_to_keep, measure
@@ -83,34 +83,29 @@ WITH_TOKENS = ["maple", "promptsrc"]
 CELLS = [("bolt", "fewshot"), ("tip_adapter", "fewshot"), ("lora", "fewshot"), ("bolt", "tta"), ("meta_init", "meta")]
 
 
-@pytest.mark.parametrize(
-    ("method", "track", "form"),
-    [(*cell, form) for cell in CELLS for form in FORMS]
-    + [(method, "fewshot", form) for method in WITH_TOKENS for form in FORMS if form != "huggingface"],
-)
-def test_an_exported_model_is_the_measured_one(
-    method: str, track: str, form: Form, world: World, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("method", "track"), [*CELLS, *((method, "fewshot") for method in WITH_TOKENS)])
+def test_an_exported_model_is_the_measured_one(method: str, track: str, world: World, tmp_path: Path) -> None:
     result = finished(world, method, track)
     made = restore_model(result, world.loaded)
     assert made.how == ("kept" if method in KEPT else "again")
     assert made.accuracy == result.accuracies[0]
     assert made.warnings == ()
-    difference = save_model(made, result, world.loaded, tmp_path / "model", form)
-    assert difference <= (1e-4 if form == "huggingface" else 0)
-    notes = json.loads((tmp_path / "model" / "bolt.json").read_text())["about"]["notes"]
-    assert (notes["cell"], notes["accuracy"]) == (result.cell.id, result.accuracies[0])
-    assert "drawn by this project" in notes["data_licence"]
-    assert notes["sources"] == {source.dataset: source.digest for source in result.cell.sources}
-    # What counts: the model alone, on the cell's own test images, classifies as many as the result says.
     backbone = world.loaded.backbone(result.cell.backbone)
     sources = CellInputs(result.cell, world.loaded).sources if METHODS[method].uses_mean_task_vector else None
-    again = load_model(tmp_path / "model", *((backbone, sources) if form == "adapter" else ()))
     images = world.loaded.get(Images(result.cell.dataset, "test", backbone.input_size))
-    predicted = again.logits(images.batch(0, len(images))).argmax(dim=-1).numpy()
-    assert int((predicted == images.labels).sum()) == result.evaluations[0].correct
     ((recorded,),) = Store(world.settings.store_url).read_predictions([result]).values()
-    assert form == "huggingface" or (predicted == recorded.predicted).all()
+    for form in FORMS if method not in WITH_TOKENS else ("adapter", "state_dict"):
+        difference = save_model(made, result, world.loaded, tmp_path / form, form)
+        assert difference <= (1e-4 if form == "huggingface" else 0)
+        notes = json.loads((tmp_path / form / "bolt.json").read_text())["about"]["notes"]
+        assert (notes["cell"], notes["accuracy"]) == (result.cell.id, result.accuracies[0])
+        assert "drawn by this project" in notes["data_licence"]
+        assert notes["sources"] == {source.dataset: source.digest for source in result.cell.sources}
+        # What counts: the model alone, on the cell's own test images, classifies as many as the result says.
+        again = load_model(tmp_path / form, *((backbone, sources) if form == "adapter" else ()))
+        predicted = again.logits(images.batch(0, len(images))).argmax(dim=-1).numpy()
+        assert int((predicted == images.labels).sum()) == result.evaluations[0].correct
+        assert form == "huggingface" or (predicted == recorded.predicted).all()
 
 
 @pytest.mark.parametrize("moment", ["bolt.model.saving.os.replace", "orchestrator.models.export.write_card"])
@@ -163,22 +158,6 @@ def test_a_dataset_in_no_catalog_is_an_error(world: World) -> None:
     mine = replace(result.cell, dataset=replace(result.cell.dataset, name="my-birds"))
     with pytest.raises(UserError, match=r"my-birds is in no catalog file\n.*--catalog"):
         restore_model(replace(result, cell=mine), world.loaded)
-
-
-def test_transformers_reads_an_exported_tower(world: World, tmp_path: Path) -> None:
-    from transformers import CLIPVisionModelWithProjection
-
-    result = finished(world, "bolt")
-    made = restore_model(result, world.loaded)
-    save_model(made, result, world.loaded, tmp_path / "model", "huggingface")
-    tower = CLIPVisionModelWithProjection.from_pretrained(tmp_path / "model").eval()
-    backbone = world.loaded.backbone(result.cell.backbone)
-    pixels = world.loaded.get(Images(result.cell.dataset, "test", backbone.input_size)).batch(0, 32)
-    with torch.inference_mode():
-        embeds = tower(pixel_values=backbone.normalise(pixels)).image_embeds
-        theirs = made.model.classifier(embeds)
-    ours = made.model.logits(pixels)
-    assert float((ours - theirs).abs().max()) <= 1e-5 * float(ours.abs().max())
 
 
 def test_the_output_of_the_command(world: World, tmp_path: Path) -> None:

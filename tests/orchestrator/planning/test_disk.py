@@ -21,7 +21,6 @@ from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.plan_view import plan_view
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
-from tests.helpers.command import run_local
 from tests.orchestrator.conftest import grid_text
 
 
@@ -99,12 +98,3 @@ def test_test_time_adaptation_counts_two_strong_views_per_image_and_epoch(plan: 
     forwards = images * (1 + epochs) + trained + images  # un-augmented and weak views, strong views, and scoring
     gflop = forwards * catalog.backbone(cell.backbone.name).gflops_per_image
     assert cell_gflops(cell, catalog) == pytest.approx(gflop)
-
-
-@pytest.mark.e2e
-def test_a_grid_beyond_its_budget_starts_nothing(tmp_path: Path) -> None:
-    done = run_local(tmp_path, "--disk-budget", "10kB")
-    assert done.returncode == 2
-    assert "--disk-budget" in done.stderr + done.stdout
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "runs" / "images").exists()

@@ -63,14 +63,7 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     assert "@import" not in page
     assert not re.search(r"url\((?!#)", page)
     assert len(set(parser.ids)) == len(parser.ids)
-    for words in (
-        "90.00",
-        "+40.00",
-        "Beside the published numbers",
-        "sigma_sign = free",
-        "c0ffee123456",
-        "torch 2.8.0",
-    ):
+    for words in ("90.00", "+40.00", "Beside the published", "sigma_sign = free", "c0ffee123456", "torch 2.8.0"):
         assert words in page
     assert "all 144 cells are finished" in page
     tables, figures = (list((tmp_path / kind).iterdir()) for kind in ("tables", "figures"))
@@ -79,8 +72,6 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     assert all(path.stat().st_size > 0 for path in (*tables, *figures, tmp_path / "rows.csv"))
     for target in re.findall(r'<li><a href="([^"]+)"', page):
         assert target.startswith("#") or (tmp_path / target).is_file()
-    again = write(tmp_path / "again", results, sources=sources, published_of=lambda row: 59.0 if row.k == 4 else None)
-    assert again.read_bytes() == file.read_bytes()
 
 
 def test_every_failure_and_every_missing_cell_is_shown(tmp_path: Path) -> None:
@@ -146,7 +137,8 @@ def test_a_failed_report_leaves_the_old_one_and_a_new_one_cleans(
     (tmp_path / "notes.txt").write_text("mine")
     write(tmp_path, grid({"bolt": 60.0}, ks=(4,)))
     assert (tmp_path / "notes.txt").is_file()
-    write(tmp_path / "new", grid({"bolt": 60.0}, ks=(4,)))
+    new = write(tmp_path / "new", grid({"bolt": 60.0}, ks=(4,)))
+    assert new.read_bytes() == before.read_bytes(), "equal results make equal pages"
     assert {path.name for path in tmp_path.glob("tables/*")} == {path.name for path in tmp_path.glob("new/tables/*")}
     assert len(list(tmp_path.glob("tables/*"))) < len(tables)
 
