@@ -17,7 +17,8 @@ from pathlib import Path
 EXIT_CODE = 130
 """Conventional exit code of a process that Ctrl-C has ended."""
 
-STOPPED = "\nstopped; finished work is kept. The same command continues."
+STOPPED = "\nstopped; finished work is kept. To go on, run the same command again."
+"""What a command says when Ctrl-C ends it. It holds for commands that start over, too."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -106,7 +106,7 @@ def test_sigterm_ends_a_grid_in_good_order_outside_of_its_cells_too(folder: Path
     words, log = [*command.arguments(folder), "--local", "--limit", "8"], folder / "stopped.txt"
     lease = folder / "runs" / "locks" / "mini.lease"
     assert command.signal_when(words, lease.exists, log, signal.SIGTERM) == 130
-    assert "The same command continues" in log.read_text()
+    assert "To go on, run the same command again" in log.read_text()
     assert not lease.exists()
 
 
