@@ -89,7 +89,7 @@ def add_dataset(
     catalog_files: Sequence[Path],
     options: DatasetOptions,
     advance: OnProgress = lambda done, of: None,
-    find: Callable[[str, Mapping[str, str]], Layout] | None = None,
+    find: Callable[[str, Mapping[str, str], UserError | None], Layout] | None = None,
 ) -> Added:
     """Check a folder or table of images, and add an entry for it to the last of ``catalog_files``.
 
@@ -97,7 +97,8 @@ def add_dataset(
 
     Args:
         advance: called with the number of decoded images and the number of all images.
-        find: returns the layout, given the dataset's key and the names of columns; by default :func:`find_layout`.
+        find: returns the layout, given the dataset's key, the names of columns, and what to raise instead of fetching
+            if the key is taken; by default :func:`find_layout`.
 
     If the entry is there already and says the same of the same images, it stays as it is: the command that wrote it may
     have been killed before its end.
@@ -110,24 +111,25 @@ def add_dataset(
         raise UserError(wrong, where="--name")
     catalog_file = catalog_files[-1]
     catalog = load_catalog([file for file in catalog_files if file != catalog_file or file.exists()])
+    taken: UserError | None = None
     if old := catalog.datasets.get(name):
         own_entry = catalog.files["datasets", name] == display_path(catalog_file)
         hint = f"give another name: --name {free_name(name, catalog.datasets)}"
         hint += "; or replace it, if its images have changed: --replace" * own_entry
-        there = UserError(f"there is a dataset {name!r} already, in {catalog.files['datasets', name]}", hint=hint)
+        taken = UserError(f"there is a dataset {name!r} already, in {catalog.files['datasets', name]}", hint=hint)
         if not own_entry:
-            raise there
+            raise taken
         if options.replace:
-            options = kept_options(options, old)
-    layout = find(name, options.columns) if find else find_layout(path, options.columns)
+            options, taken = kept_options(options, old), None
+    layout = find(name, options.columns, taken) if find else find_layout(path, options.columns)
     options = replace(options, title=options.title or _title(dataset_key(path)))
-    if old and not options.replace:
+    if old and taken:
         _, fields, _ = _described(name, layout, options, catalog_file)
         stored = read_mapping(catalog_file)["datasets"][name]
         counted = ("sizes", "smallest_class", "image_side", "exif_rotation")
         is_same = fields | {key: stored[key] for key in counted if key in stored} == stored
         if not is_same or not is_unchanged(old, layout.data_root):
-            raise there
+            raise taken
         note = f"the entry is there already, and its images are the same: `data verify {name}` checks them again"
         return Added(old, layout.data_root, (*layout.notes, note))
     return add_layout(name, layout, catalog_files, options, advance, old)

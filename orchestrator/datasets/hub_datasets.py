@@ -43,7 +43,13 @@ def _address(address: str) -> re.Match[str]:
 
 
 def fetch_layout(
-    address: str, data_root: Path, console: Console, name: str, columns: Mapping[str, str], endpoint: str | None = None
+    address: str,
+    data_root: Path,
+    console: Console,
+    name: str,
+    columns: Mapping[str, str],
+    taken: UserError | None = None,
+    endpoint: str | None = None,
 ) -> Layout:
     """Fetch a dataset into ``data_root/name``, unless it is there already, and return its layout.
 
@@ -51,6 +57,7 @@ def fetch_layout(
         address: ``hf:OWNER/NAME``, with ``:CONFIG`` to name one of several configurations, and with ``@SPLIT`` or
             ``@TRAIN,TEST`` to name splits.
         columns: the columns that the user names: ``path`` (the images) or ``label`` -> the column's name.
+        taken: raised if the dataset would have to be fetched, because its name is another dataset's.
 
     Raises ``UserError`` if the address, the repository, its splits or its columns cannot be used, or if
     ``data_root/name`` exists and was not fetched from this repository.
@@ -58,6 +65,8 @@ def fetch_layout(
     repo, config, splits = _address(address).group("repo", "config", "splits")
     page, folder = f"https://huggingface.co/datasets/{repo}", data_root / name
     if not folder.exists():
+        if taken:
+            raise taken
         info = repository(repo, None, endpoint, page)
         revision, paths = info.sha, [file.rfilename for file in info.siblings or ()]
     else:

@@ -197,6 +197,17 @@ def test_a_folder_with_something_else_and_a_wrong_address_are_refused(tmp_path: 
         hub_name("hf:a/b/c")
 
 
+def test_a_taken_name_is_refused_before_anything_is_fetched(tmp_path: Path) -> None:
+    for n in range(4):
+        path = tmp_path / "pets" / CLASSES[n % 2] / f"{n}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture(n))
+    add_dataset(tmp_path / "pets", [tmp_path / "mine.yaml"], DatasetOptions())
+    with serve(**hub(CONTENT)) as server, pytest.raises(UserError, match="there is a dataset 'pets' already"):
+        add(server, tmp_path, f"hf:{REPO}@train")
+    assert not server.requests
+
+
 @pytest.mark.e2e
 def test_the_command_fetches_and_adds_a_dataset_of_the_hub(tmp_path: Path) -> None:
     with serve(**hub(PARTS)) as server:
