@@ -11,7 +11,6 @@ from functools import partial
 import torch
 from rich.console import Console
 
-from bolt.methods.common.prompts import DeepPromptSettings
 from bolt.model.model import Model
 from bolt.model.saving import Form
 from bolt.task.task import Adapted, Support
@@ -22,9 +21,8 @@ from orchestrator.adapt.held_out_fold import threads_for
 from orchestrator.adapt.own_images import prepare_images
 from orchestrator.adapt.request import KEPT, Request, check_request, working_folder
 from orchestrator.adapt.trials import build, measure_candidates
-from orchestrator.artifacts.head import equal_classes_of
+from orchestrator.artifacts.head import Head, equal_classes_of
 from orchestrator.artifacts.load_backbone import fetch_weights
-from orchestrator.artifacts.required import cell_artifacts
 from orchestrator.artifacts.spec import artifact_cache, with_inputs
 from orchestrator.catalog import load_catalog
 from orchestrator.cells.evaluation import evaluate_cell
@@ -33,7 +31,7 @@ from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.task import make_task
 from orchestrator.datasets.layouts import folder_layout
 from orchestrator.datasets.progress import show_progress
-from orchestrator.models.export import COMPARED_IMAGES, check_form, save_checked
+from orchestrator.models.export import COMPARED_IMAGES, save_checked
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
 from orchestrator.util.units import first_lines, pluralize
@@ -59,12 +57,9 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
     catalog = load_catalog(request.settings.catalog_files)
     backbone = catalog.backbone(request.backbone, "--backbone")
     check_request(request, catalog, layout.parts.values())
-    candidates = read_candidates(request, backbone)
     # A tower without weight matrices is saved as an adapter only.
     form: Form = request.form if backbone.has_matrices else "adapter"
-    for each in candidates:
-        learns_tokens = isinstance(each.settings, DeepPromptSettings)
-        check_form(form, backbone, each.method.name if learns_tokens else None)
+    candidates = read_candidates(request, backbone, form)
     fetch_weights(backbone, console, where="--backbone", instead=_WITHOUT_WEIGHTS)
     with working_folder(request, say):
         writing_work = writing(f"the working folder {request.work}", "--store", KEPT)
@@ -77,7 +72,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
 
         trials = plan_trials(request, images, candidates, console)
         loaded = artifact_cache(images.settings)
-        head = cell_artifacts(trials[0].cell, loaded.catalog).head
+        head = Head(trials[0].cell.backbone, trials[0].cell.dataset, backbone.input_size)
         build(with_inputs([head]), loaded, console, "class words")
         equal_classes = equal_classes_of(loaded.store, head)
         # The candidates learn from the class words. This note comes before they run, so that the user can stop the

@@ -8,7 +8,9 @@ from rich.console import Console
 
 from bolt.methods.auto import FROZEN_CANDIDATES
 from bolt.methods.common.candidates import Candidate, parse_candidate
+from bolt.methods.common.prompts import DeepPromptSettings
 from bolt.model.checkpoint_sources import checkpoint_paths
+from bolt.model.saving import Form
 from orchestrator.adapt.own_images import OwnImages
 from orchestrator.adapt.request import Request
 from orchestrator.adapt.trials import Trial
@@ -18,6 +20,7 @@ from orchestrator.catalog.yaml_files import dump_yaml, write_entries
 from orchestrator.grid import load_grid
 from orchestrator.grid.resolve import missing_part
 from orchestrator.models.adoption import adopt_checkpoints
+from orchestrator.models.export import check_form
 from orchestrator.planning.plan import Plan, source_models
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError, explained
@@ -34,12 +37,14 @@ TINY_FINE_TUNING = {"epochs": 8, "batch_size": 32, "learning_rate": 5e-4, "warmu
 source models. ``grids/demo-fewshot.yaml`` has the same values. The papers' learning rates are for larger towers."""
 
 
-def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate]:
+def read_candidates(request: Request, backbone: BackboneEntry, form: Form) -> list[Candidate]:
     """Return the candidates that the user named; by default, the default candidates that run on the backbone.
 
+    ``form``: the form of the model's file.
+
     Raises ``UserError`` for a candidate that cannot be parsed, is given twice, changes a setting that has no effect,
-    needs sources that the user does not give, or needs a part that the backbone lacks, such as weight matrices. Also
-    raises ``UserError`` if the user gives sources and no candidate reads them.
+    needs sources that the user does not give, needs a part that the backbone lacks, such as weight matrices, or cannot
+    be saved in the form. Also raises ``UserError`` if the user gives sources and no candidate reads them.
     """
     texts = request.methods or (WITH_SOURCES if request.sources is not None else WITHOUT_SOURCES)
     if request.backbone == TINY and not request.methods:
@@ -62,6 +67,9 @@ def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate
         raise UserError(what, where="--sources", hint="leave --sources out, or add bolt to --methods")
     if len(set(texts)) < len(texts):
         raise UserError("a candidate is given twice", where="--methods")
+    for candidate in candidates:
+        learns_tokens = isinstance(candidate.settings, DeepPromptSettings)
+        check_form(form, backbone, candidate.method.name if learns_tokens else None)
     return candidates
 
 

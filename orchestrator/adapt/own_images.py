@@ -23,7 +23,7 @@ from orchestrator.catalog import Catalog, DatasetEntry, excluded_file, load_cata
 from orchestrator.catalog.references import cached_digest
 from orchestrator.core.events import OnProgress
 from orchestrator.core.settings import RunSettings
-from orchestrator.datasets.adding import add_layout, dataset_key
+from orchestrator.datasets.adding import add_layout
 from orchestrator.datasets.layouts import Layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
@@ -106,14 +106,6 @@ class OwnImages:
     def origin(self, position: int) -> str:
         """Return the path of a training image in the user's folder."""
         return as_given(self.raw.train.origin(position), self.given_parts)
-
-
-def own_key(folder: Path) -> str:
-    """Return the folder's name for the catalog and for file names; ``images`` if the name has no usable letter."""
-    try:
-        return dataset_key(folder)
-    except UserError:
-        return "images"
 
 
 def prepare_images(

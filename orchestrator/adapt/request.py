@@ -71,6 +71,7 @@ def check_request(request: Request, catalog: Catalog, parts: Iterable[Path]) -> 
     refuse_existing(request.model)
     if request.page.is_dir():
         raise UserError(f"{request.page}, the file of the page, is a folder", where="-o", hint="name another model")
+    usable_device(settings)
     if request.images.templates:
         with explained(ValueError, where="--template"):
             check_templates(request.images.templates)
@@ -83,7 +84,6 @@ def check_request(request: Request, catalog: Catalog, parts: Iterable[Path]) -> 
         above = nearest_existing(path)
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise UserError(f"{path} cannot be made: {above} is not a writable folder", where=option)
-    usable_device(settings)
 
 
 def refuse_existing(model: Path) -> None:

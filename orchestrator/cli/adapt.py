@@ -70,14 +70,14 @@ def adapt(
     No test label is used for the choice. The same command continues a run that was stopped.
     """
     from orchestrator.adapt.adapt_folder import adapt_folder
-    from orchestrator.adapt.own_images import own_key
     from orchestrator.adapt.request import Request
+    from orchestrator.catalog.validation import as_key
     from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
     from orchestrator.util.machine import usable_processors
 
     if "://" in settings.store_url:
         raise UserError("adapt needs a store that is a folder on this machine", where="--store", hint="give a folder")
-    name = own_key(folder)
+    name = as_key(folder.expanduser().absolute().name) or "images"
     request = Request(
         folder=folder.expanduser().absolute(),
         name=name,

@@ -144,6 +144,7 @@ def verify(asked: AskedDatasets, exclude_broken: options.ExcludeBroken = False) 
     from orchestrator.catalog import load_catalog
     from orchestrator.datasets.changes import changed_data
     from orchestrator.datasets.listing import verified_view
+    from orchestrator.datasets.opening import open_dataset
     from orchestrator.datasets.progress import show_progress
     from orchestrator.datasets.verify import exclude_broken as leave_out
     from orchestrator.datasets.verify import verify_dataset
@@ -155,7 +156,7 @@ def verify(asked: AskedDatasets, exclude_broken: options.ExcludeBroken = False) 
         file = loaded.files["datasets", entry.name]
         try:
             with show_progress(f"decoding {entry.name}", console) as advance:
-                found = verify_dataset(entry, data_root, advance)
+                found = verify_dataset(entry, open_dataset(entry, data_root), data_root, advance)
         except UserError:
             if (change := changed_data(entry, data_root, file)) is None:
                 raise

@@ -110,7 +110,7 @@ def write_grid_file(added: Added, catalog_file: Path) -> tuple[Path, bool]:
 
 def _grid_text(entry: DatasetEntry) -> str:
     """Return the text of a dataset's grid file: the grid ``own`` with values of k up to ``entry.max_shots``."""
-    from orchestrator.datasets.adding import USUAL_SHOTS
+    from orchestrator.datasets.verify import USUAL_SHOTS
 
     grid = read_mapping(grids_folder() / "own.yaml")
     block = grid["blocks"][0] | {"datasets": [entry.name]}

@@ -17,14 +17,12 @@ from orchestrator.datasets.changes import is_unchanged, record_checksums
 from orchestrator.datasets.class_words import class_words
 from orchestrator.datasets.layouts import Layout, find_layout
 from orchestrator.datasets.opening import open_dataset
-from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.routes.tar_shards import folder_of, is_table
-from orchestrator.datasets.verify import Copies, Verified, copy_notes, exclude_broken, verify_dataset
+from orchestrator.datasets.verify import Copies, exclude_broken, image_notes, verify_dataset
 from orchestrator.util.errors import UserError
 from orchestrator.util.locks import changing
-from orchestrator.util.units import listed, pluralize
+from orchestrator.util.units import listed
 
-USUAL_SHOTS = (1, 2, 4, 8, 16)
 SHOWN_BROKEN = 20
 OWN_DOMAIN = "own"
 PLAIN = "a photo of a {}."
@@ -149,10 +147,15 @@ def add_layout(
     """
     catalog_file = catalog_files[-1]
     entry, fields, about_words = _described(name, layout, options, catalog_file, old)
-    _refuse_untestable(open_dataset(entry, layout.data_root))
+    raw = open_dataset(entry, layout.data_root)
+    for part, needed in (("train", "learn from"), ("test", "be tested on")):
+        sizes = raw.class_sizes(part)
+        if absent := [word for word, size in zip(raw.class_names, sizes, strict=True) if not size]:
+            hint = "every class needs an image in both parts, so at least two for an 80/20 split"
+            hint += f"; also too few: {', '.join(absent[1:6])}" if absent[1:] else ""
+            raise UserError(f"class {absent[0]!r} has too few images: none is left to {needed}", hint=hint)
     parts = ("train", "test") if options.tested else ("train",)
-    found = verify_dataset(entry, layout.data_root, advance, parts=parts)
-    raw = found.raw
+    found = verify_dataset(entry, raw, layout.data_root, advance, parts=parts)
     if found.broken:
         if not options.exclude_broken:
             lines = listed([f"{broken.origin}: {broken.reason}" for broken in found.broken], SHOWN_BROKEN, "\n  ")
@@ -180,7 +183,7 @@ def add_layout(
     entry = load_catalog(catalog_files).datasets[name]
     if old:
         record_checksums(entry, layout.data_root)
-    return Added(entry, layout.data_root, (*layout.notes, *about_words, *_notes(found, raw)), old, found.copies)
+    return Added(entry, layout.data_root, (*layout.notes, *about_words, *image_notes(found, raw)), old, found.copies)
 
 
 def _described(
@@ -251,34 +254,3 @@ def dataset_key(path: Path) -> str:
     if not (key := as_key(folder.name)):
         raise UserError(f"no name can be made from {path.name!r}", hint="give a name with --name")
     return key
-
-
-def _refuse_untestable(raw: RawDataset) -> None:
-    """Raise ``UserError`` if a class has no training images or no test images."""
-    for part, needed in (("train", "learn from"), ("test", "be tested on")):
-        sizes = raw.class_sizes(part)
-        if absent := [word for word, size in zip(raw.class_names, sizes, strict=True) if not size]:
-            hint = "every class needs an image in both parts, so at least two for an 80/20 split"
-            hint += f"; also too few: {', '.join(absent[1:6])}" if absent[1:] else ""
-            raise UserError(f"class {absent[0]!r} has too few images: none is left to {needed}", hint=hint)
-
-
-def _notes(found: Verified, raw: RawDataset) -> list[str]:
-    """Return remarks on the images. ``raw``: the dataset without the images that cannot be decoded."""
-    notes = []
-    if left_out := found.excluded + len(found.broken):
-        notes.append(f"excluded as unreadable: {left_out} of {found.excluded + found.decoded} images")
-    notes += copy_notes(found.copies, found.decoded)
-    if found.rotated:
-        notes.append(f"images with an EXIF rotation: {found.rotated}; they are rotated upright")
-    notes += found.remarks
-    train = raw.class_sizes("train")
-    smallest = min(train)
-    if smallest < max(USUAL_SHOTS):
-        word = raw.class_names[train.index(smallest)]
-        possible = ", ".join(str(k) for k in USUAL_SHOTS if k <= smallest)
-        notes.append(
-            f"the smallest class, {word!r}, has {pluralize(smallest, 'training image')}: k can be {possible}; "
-            "more only with --set protocol.short_classes=take_all"
-        )
-    return notes

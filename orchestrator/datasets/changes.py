@@ -55,7 +55,8 @@ def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
         return
     raw = open_dataset(_with_own_names(entry), data_root)
     if _holder(dataset_folder(entry, data_root), raw.test.origin(0)).is_file():
-        _write(entry, data_root, _image_files(entry, raw, data_root, {}))
+        images = _image_files(entry, raw, data_root, {})
+        _write(entry, data_root, images)
 
 
 def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str) -> UserError | None:

@@ -17,12 +17,14 @@ from bolt.clip.image_files import UNREADABLE, ReadAs, read_as, reading_notes
 from orchestrator.catalog import DatasetEntry, excluded_file, excluded_images, own_splits
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.copies import MOST, SIDE, find_copies, small_version
-from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.splits import split_manifest
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError, one_line
 from orchestrator.util.threads import thread_map
+from orchestrator.util.units import pluralize
+
+USUAL_SHOTS = (1, 2, 4, 8, 16)
 
 _LISTABLE = re.compile("[^\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029\ud800-\udfff]+")
 """Matches a file name that can be a line of a list: without tabs, line breaks and bytes that are not UTF-8."""
@@ -111,13 +113,13 @@ def check_image(raw: RawDataset, name: str, index: int) -> ImageCheck:
 
 def verify_dataset(
     entry: DatasetEntry,
+    raw: RawDataset,
     data_root: Path | None,
     advance: OnProgress = lambda done, of: None,
     *,
     parts: Sequence[str] = ("train", "test"),
 ) -> Verified:
-    """Open a dataset and decode the images of its ``parts``. Raises ``UserError`` if the dataset cannot be opened."""
-    raw = open_dataset(entry, data_root)
+    """Decode the images of the ``parts`` of an opened dataset."""
     total = sum(len(raw.parts[name]) for name in parts)
     checks: list[ImageCheck] = []
     for name in parts:
@@ -161,6 +163,27 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
     with writing("the list of excluded images", str(path)), replacing(path) as temporary:
         temporary.write_text("".join(f"{o}\t{reason}\n" for o, reason in sorted(listed.items())), encoding="utf-8")
     return path
+
+
+def image_notes(found: Verified, raw: RawDataset) -> list[str]:
+    """Return remarks on added images. ``raw``: the dataset without the images that cannot be decoded."""
+    notes = []
+    if left_out := found.excluded + len(found.broken):
+        notes.append(f"excluded as unreadable: {left_out} of {found.excluded + found.decoded} images")
+    notes += copy_notes(found.copies, found.decoded)
+    if found.rotated:
+        notes.append(f"images with an EXIF rotation: {found.rotated}; they are rotated upright")
+    notes += found.remarks
+    train = raw.class_sizes("train")
+    smallest = min(train)
+    if smallest < max(USUAL_SHOTS):
+        word = raw.class_names[train.index(smallest)]
+        possible = ", ".join(str(k) for k in USUAL_SHOTS if k <= smallest)
+        notes.append(
+            f"the smallest class, {word!r}, has {pluralize(smallest, 'training image')}: k can be {possible}; "
+            "more only with --set protocol.short_classes=take_all"
+        )
+    return notes
 
 
 def copy_notes(copies: Copies, images: int) -> list[str]:

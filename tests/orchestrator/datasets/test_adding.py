@@ -285,7 +285,7 @@ def test_unreadable_images_are_listed_and_excluded_on_request(tmp_path: Path) ->
     raw = open_dataset(entry, tmp_path)
     assert len(raw.train) + len(raw.test) == 31 - 3
     assert (entry.sizes.train, entry.sizes.test) == (len(raw.train), len(raw.test))
-    assert verify_dataset(entry, tmp_path).broken == ()
+    assert verify_dataset(entry, raw, tmp_path).broken == ()
     for name in ("tab\t.jpg", "line\x85.jpg", os.fsdecode(b"latin\xe9.jpg")):
         (folder / "red_mug" / name).write_bytes(b"")
         with pytest.raises(UserError, match="so it cannot be listed"):
@@ -306,7 +306,7 @@ def test_verify_counts_and_lists_and_keeps_the_other_images_in_their_part(tmp_pa
     origin = whole.train.origin(5)
     path = tmp_path / "Table ware" / origin
     path.write_bytes(b"\0" * path.stat().st_size)  # the same size: nothing but decoding tells
-    found = verify_dataset(entry, tmp_path)
+    found = verify_dataset(entry, whole, tmp_path)
     assert [(broken.part, broken.origin) for broken in found.broken] == [("train", origin)]
     assert (found.raw.class_sizes("train"), found.raw.class_sizes("test")) == ([8, 8, 8], [2, 2, 2])
     exclude_broken(found, tmp_path)
@@ -315,7 +315,7 @@ def test_verify_counts_and_lists_and_keeps_the_other_images_in_their_part(tmp_pa
     assert [left.train.origin(i) for i in range(len(left.train))] == [whole.train.origin(i) for i in kept]
     assert np.array_equal(left.test.indices, whole.test.indices)
     assert dataset_ref(entry, tmp_path) != identity
-    again = verify_dataset(entry, tmp_path)
+    again = verify_dataset(entry, left, tmp_path)
     assert (again.broken, again.excluded) == ((), 1)
     assert again.differs == ["train: catalog 24, data 23"]
 
