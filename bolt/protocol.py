@@ -55,8 +55,8 @@ class Protocol:
             of the method). The authors widen the basis in their ablation only.
         support_draw: how the support is drawn. ``nested``: with one dataset and seed, a support of larger k contains
             the one of smaller k. ``fresh``: another draw for every k, with one generator for all classes, as in the
-            authors' sampler. ``listed``: read from files beside the data. Any other value names the published code that
-            draws the same images: ``dassl`` (CoOp and its successors), ``tip_adapter``, ``clip_lora``,
+            authors' sampler. ``listed``: read from files beside the data. Any other value names the published code
+            whose draw is repeated: ``dassl`` (CoOp and its successors), ``tip_adapter``, ``clip_lora``,
             ``lp_plus_plus``, ``gda``.
         support_pool: the support is drawn from the whole ``train`` split, or from the split without a random tenth
             (``less_validation``).

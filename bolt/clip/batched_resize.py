@@ -5,9 +5,9 @@ of 32 such views. So this module resizes a whole batch by two batched matrix pro
 
 torchvision resizes uint8 images (bicubic, antialiased) in two passes, across and then down, with integer weights. For
 each output position, it normalises the weights of the cubic filter (a = -0.5, with a wider support when the image
-shrinks), multiplies them by 2^p and rounds them. The number p is the largest, up to 22, for which the largest weight
-stays below 2^15. A pass adds 2^(p-1) to the weighted sum, shifts the sum by p bits and clamps it to 0 ... 255. All
-sums are integers below 2^53, so float64 computes them exactly, in any order.
+shrinks), multiplies them by a power of two, 2^p, and rounds them. The exponent p is chosen for each crop: the largest,
+up to 22, for which all rounded weights stay below 2^15. A pass adds 2^(p-1) to the weighted sum, shifts the sum by p
+bits and clamps it to 0 ... 255. All sums are integers below 2^53, so float64 computes them exactly, in any order.
 
 No function here waits for the device or copies pixels to it. For images that are on a GPU, only the rectangles of the
 crops are sent, a few numbers per image.
@@ -100,6 +100,6 @@ def _cubic(distance: Tensor) -> Tensor:
 
 
 def _shift(sums: Tensor, bits_B: Tensor) -> Tensor:
-    """Divide the sums of each crop by 2^p, round halves up, and clamp to 0 ... 255. ``bits_B``: each crop's p."""
+    """Divide the sums of each crop by 2 to the power of the crop's ``bits_B``, round halves up, clamp to 0 ... 255."""
     unit_B111 = 2.0 ** bits_B[:, None, None, None]
     return ((sums + unit_B111 / 2) / unit_B111).floor().clamp(0, 255)

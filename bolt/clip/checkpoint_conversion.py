@@ -108,9 +108,9 @@ def convert_image_tower(
 
 
 def distance_moved(tower: ConvertedTower, frozen: Mapping[str, Tensor]) -> float:
-    """Return how far a tower is from the pre-trained tower ``frozen``, in norms of the latter.
+    """Return the distance of a tower from the pre-trained tower ``frozen``, divided by the norm of ``frozen``.
 
-    Raises ``TensorMismatch`` if it is the pre-trained tower itself, in any precision.
+    Raises ``TensorMismatch`` if ``tower`` is the pre-trained tower itself, in any precision.
     """
     if all(_rounds_to(tensor.cpu(), tower.tensors[name]) for name, tensor in frozen.items()):
         what = "this is the pre-trained tower itself, up to rounding to 16 bits, not a fine-tuned one"

@@ -150,7 +150,7 @@ def _refuse_pickled(content: Any, file: Path) -> None:
     if foreign and (modules or not names):
         classes = sorted({value.class_name for value in foreign} - {""})
         shown = f" ({', '.join(classes[:3])})" if classes else ""
-        arrays = ", or {k: torch.as_tensor(v) for k, v in found.items()} if it is one of arrays"
+        arrays = ", or {k: torch.as_tensor(v) for k, v in found.items()} if its values are arrays"
         raise UnreadableCheckpoint(
             f"{file} holds pickled Python objects{shown}, and loading those can run any code. If you trust the file, "
             "convert it to tensors in an environment that has its classes: found = torch.load(FILE, weights_only=False)"

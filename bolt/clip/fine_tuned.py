@@ -1,4 +1,4 @@
-"""Reads a checkpoint that was fine-tuned from a pre-trained image tower, and checks that it was."""
+"""Reads a checkpoint, and checks that it was fine-tuned from a given pre-trained image tower."""
 
 import math
 from collections.abc import Mapping
@@ -72,6 +72,6 @@ def _check_config(path: Path, shape: TowerShape) -> None:
         ours = getattr(shape, name)
         if not (math.isclose(theirs, ours) if isinstance(theirs, float) else theirs == ours):
             raise TensorMismatch(
-                f"{found}: the checkpoint was made with {name} {theirs!r}, the backbone has {ours!r}; use it with the "
-                "backbone that it was fine-tuned from; with another one, its features are wrong"
+                f"{found}: the checkpoint was made with {name} {theirs!r}, the backbone has {ours!r}; use the "
+                "checkpoint with the backbone that it was fine-tuned from: any other backbone gives wrong features"
             )

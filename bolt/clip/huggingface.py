@@ -64,7 +64,7 @@ _SHAPE = {
 """Field of a tower's shape -> its key in the configuration of a vision model, and transformers' default."""
 _CLIPS = ("clip", "clip_vision_model")
 _OF_TRANSFORMERS = {"model_type", "vision_config", "hidden_size"}
-"""A configuration with one of these keys counts as one of a transformers model."""
+"""A ``config.json`` with one of these keys counts as the configuration of a transformers model."""
 
 
 def from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -159,8 +159,8 @@ def shape_from_config(config: Mapping[str, Any]) -> TowerShape:
         config: configuration of a ``CLIPModel`` (with ``vision_config``) or of a CLIP vision model.
 
     Raises:
-        ValueError: if the configuration is not one of transformers, the model is no CLIP, or the activation is neither
-            ``gelu`` nor ``quick_gelu``.
+        ValueError: if ``config`` is not from transformers, the model is no CLIP, or the activation is neither ``gelu``
+            nor ``quick_gelu``.
     """
     if not config.keys() & _OF_TRANSFORMERS:
         raise ValueError("this is no configuration of transformers")
@@ -180,7 +180,7 @@ def stated_by_config(config: object, fields: Iterable[str]) -> dict[str, Any]:
 
     A field that the configuration of a CLIP lacks gets transformers' default. A field that the configuration of a
     larger model with a CLIP tower, such as LLaVA, lacks is left out, because that model may have other defaults. The
-    result is empty if the file is not one of a transformers model.
+    result is empty if the file does not configure a transformers model.
     """
     if not isinstance(config, Mapping) or not config.keys() & _OF_TRANSFORMERS:
         return {}

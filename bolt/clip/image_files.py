@@ -7,9 +7,9 @@ palette, 1-bit         to RGB or grey, because Pillow resizes unconverted palett
 CMYK, YCbCr, Lab, HSV  by Pillow's conversion, as torchvision's folder loader does
 transparent            composited on white. The colours of transparent pixels are arbitrary. open_clip shows them, or
                        black, depending on whether the image had to be resized. An opaque alpha channel is dropped
-a fourth band          of a TIFF, JPEG 2000, BMP or TGA is opacity, or another band such as near infrared. Files tag
-                       both in the same way. It counts as opacity if at least half of the pixels that are not
-                       fully transparent are fully opaque
+a fourth band          of a TIFF, JPEG 2000, BMP or TGA is opacity, or measured values such as near infrared. Files tag
+                       opacity and such values in the same way. The band counts as opacity if at least half of the
+                       pixels that are not fully transparent are fully opaque
 16-bit grey            v / 257, rounded. Pillow would clip at 255, so most images would be white. 12 bits: v / 16.06
 32-bit integers        like 16-bit grey if all values are in 0 to 65535, otherwise an error: their range is unknown
 floating point         255 v, rounded, if all values are in 0 to 1, otherwise an error
@@ -75,7 +75,7 @@ _CHECKS = {"JPEG": refuse_damaged_jpeg, "MPO": refuse_damaged_jpeg, "PNG": refus
 """Pillow's name of a format -> the function that refuses damage which Pillow does not notice."""
 
 _NARROWEST = 400
-"""Largest ratio of an image's sides. Resized for a tower, a line takes gigabytes, or has no pixels."""
+"""Largest ratio of an image's sides. A narrower image would take gigabytes when it is resized, or have no pixels."""
 
 _INFO = "read as"
 
@@ -172,7 +172,7 @@ def reading_notes(found: Iterable[ReadAs], reading: Reading = UPRIGHT) -> list[s
         low, high = (float(np.median(ends)) for ends in zip(*((one.low, one.high) for one in images), strict=True))
         notes.append(
             f"the images are dark: most values lie in {low:g} to {high:g}, and {images[0].white:g} counts as white; if "
-            f"another value should, {STATE_RANGE}"
+            f"another value is white, {STATE_RANGE}"
         )
     return notes
 

@@ -15,9 +15,13 @@ from PIL import Image
 from bolt.clip.picture_files import BITS, MEANING, NO_DATA, PictureFile, both_bytes, file_content, tiff_tag
 
 CHOOSE_BANDS = (
-    "choose one, or red, green and blue: --bands 4,3,2, an entry's bands: [4, 3, 2], or Reading(bands=(4, 3, 2))"
+    "choose one, or red, green and blue: with --bands 4,3,2, with bands: [4, 3, 2] in the dataset's entry, or with "
+    "Reading(bands=(4, 3, 2))"
 )
-STATE_RANGE = "state the range: --range LOW,HIGH, an entry's range: [LOW, HIGH], or Reading(range=(LOW, HIGH))"
+STATE_RANGE = (
+    "state the range: with --range LOW,HIGH, with range: [LOW, HIGH] in the dataset's entry, or with "
+    "Reading(range=(LOW, HIGH))"
+)
 
 
 class Stored(NamedTuple):
@@ -65,7 +69,7 @@ def read_values(source: PictureFile | Image.Image, image: Image.Image | None, ba
         else:
             values = both_bytes(source, image)
         if found.zero_is_white and values.dtype == np.uint8:
-            values = 255 - values  # undoes what Pillow does, for 8-bit values only
+            values = 255 - values  # Pillow inverts 8-bit values, and no others
         values_HWC = np.atleast_3d(values)
         if not bands and values_HWC.shape[2] in (2, 4):
             values_HWC = values_HWC[..., :-1]
@@ -78,7 +82,7 @@ def read_values(source: PictureFile | Image.Image, image: Image.Image | None, ba
 
 
 def _tiff_values(source: PictureFile) -> Stored:
-    """Return the values of all bands of a TIFF, which it stores as samples, planes or pages."""
+    """Return the values of all bands of a TIFF. The bands may be stored as samples, planes or pages."""
     try:
         import tifffile  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError:

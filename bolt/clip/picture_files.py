@@ -54,7 +54,8 @@ _OTHER_KINDS = (
 def register_formats() -> None:
     """Register the installed packages that let Pillow read HEIC and JPEG XL, and silence Pillow's warnings.
 
-    They speak of damaged metadata, about which :func:`load_picture` has a remark, and call large photographs an attack.
+    The warnings are about damaged metadata, on which :func:`load_picture` remarks itself, and about large photographs,
+    which they call an attack.
     """
     warnings.filterwarnings("ignore", module=r"PIL\.")
     with suppress(ImportError):
@@ -198,9 +199,9 @@ def _png_chunks(content: bytes) -> Iterator[tuple[bytes, bytes, bool]]:
 def refuse_damaged_jpeg(source: PictureFile) -> None:
     """Raise ``OSError`` if the end of a JPEG is missing, or if a part of it is zeros, as after a failed copy.
 
-    Pillow raises no error for the zeros, but decodes them as grey. This function does not notice zeros between the
-    pixels of a progressive JPEG. It does not notice either if a part of the file comes from another JPEG: libjpeg warns
-    of such parts, but its warnings do not reach Pillow.
+    Pillow raises no error for the zeros, but decodes them as grey. Two kinds of damage are not noticed here: zeros
+    between the pixels of a progressive JPEG, and a part that comes from another JPEG. libjpeg warns of such a part, but
+    its warnings do not reach Pillow.
     """
     content = file_content(source)
     at, segments = 2, list[tuple[int, bytes]]()
@@ -217,9 +218,10 @@ def refuse_damaged_jpeg(source: PictureFile) -> None:
 
 
 def _may_hold_zeros(segments: Iterable[tuple[int, bytes]], scan: bytes) -> bool:
-    """Return whether a run of zero bytes can be an area of one colour: if zero is the code for a block of one colour.
+    """Return whether a run of zero bytes can be an area of one colour.
 
-    A JPEG that is progressive or has several scans is not examined: the result is ``True``.
+    It can if zero is the code for a block of one colour. A JPEG that is progressive or has several scans is not
+    examined: the result is ``True``.
 
     ``segments``: (marker, content) of the segments before the pixels; ``scan``: the beginning of the segment ``SOS``.
     """

@@ -54,9 +54,10 @@ def _has_tf32(device: torch.device) -> bool:
 def plain_torch() -> Iterator[None]:
     """Run a block, or a function that this decorates, with some of PyTorch's settings as in a new process.
 
-    There are gradients then, no autocast, new tensors are float32 and on the CPU, and products of float32 numbers are
-    not rounded. A caller may have changed these settings, and results must not depend on them. They are set back at the
-    end. Most of them belong to the process: of two threads, the first to leave its block sets them back for both.
+    In the block, gradients are recorded, autocast is off, new tensors are float32 and on the CPU, and products of
+    float32 numbers are not rounded. A caller may have changed these settings, and results must not depend on them. The
+    caller's values are set back at the end. Most of the settings belong to the process: if two threads are in such
+    blocks, the first thread that leaves its block sets the values back for both threads.
     """
     number_format, mkldnn = torch.get_default_dtype(), cast(Any, torch.backends.mkldnn)
     with ExitStack() as stack:
@@ -80,8 +81,9 @@ def plain_torch() -> Iterator[None]:
 def _own_format(products: Any) -> str:
     """Return the number format that was set for this kind of product itself; ``none`` if its group's format is used.
 
-    PyTorch gives the same answer in both cases. So this resets the kind to ``none``: if the answer then changes, the
-    kind had a format of its own. A kind without one must get ``none`` back, so that it follows its group again.
+    The attribute ``fp32_precision`` has the same value in both cases. So this function sets the attribute to ``none``.
+    If its value is then another one, the kind had a format of its own. A caller that sets the format back must set
+    ``none`` back, too: the kind then follows its group again.
     """
     used: str = products.fp32_precision
     products.fp32_precision = "none"

@@ -225,7 +225,7 @@ def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:
                 return False, str(config)
             return shape_from_config(stated).activation == "quick_gelu", str(config)
     if read_checkpoint(file).of_openai:
-        return True, "its form, that of OpenAI's own archives,"
+        return True, "the form of the file, that of OpenAI's own archives,"
     if architecture.endswith("-quickgelu"):
         return True, "the name of the architecture"
     with suppress(OSError, ValueError):

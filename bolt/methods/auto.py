@@ -125,8 +125,8 @@ def _detail_keys(settings: AutoSettings) -> Iterator[tuple[str, str]]:
 def _last_view(settings: AutoSettings) -> int:
     """Return the number of the last support view whose frozen features a candidate reads.
 
-    If no candidate reads frozen features, return 0, the un-augmented view. A candidate that keeps the frozen tower is
-    scored on the held-out images' features in this view.
+    If no candidate reads frozen features, return 0, the un-augmented view: a candidate that keeps the frozen tower is
+    scored on the un-augmented features of the held-out images.
     """
     views = [each.method.support_feature_views(each.settings) for each in settings.parsed]
     return max((view for view in views if view is not None), default=EVALUATION_VIEW)

@@ -98,7 +98,7 @@ class Method:
         trains_text: ``trains_text(settings)`` -> whether the method differentiates the text tower. Only then the task
             has the class names (:attr:`bolt.task.task.Task.text`), and the text tower is moved to the cell's device.
         reads_matrices: ``reads_matrices(settings)`` -> whether the method reads or trains weight matrices of the image
-            tower by name, which not every tower has. ``None``: it does if it changes the tower or reads sources.
+            tower by name. Not every tower has such names. ``None``: yes if it changes the tower or reads sources.
         clips_own_tower: whether the method needs CLIP's own vision transformer, because it trains the projection or
             adds tokens.
         tower_passes: ``tower_passes(support_size, settings)`` -> how many images and prompts the method takes through

@@ -1,8 +1,8 @@
 """DMN: makes a class vector for every query from a memory of each class, without training (Zhang et al., CVPR 2024).
 
-Paper: "Dual memory networks", arXiv:2403.17589. The rows of a class are unit vectors. The first row is the text
-embedding. The other rows are features of the support images in the static memory, and of the test images so far in the
-dynamic memory. For a query f, the vector of a class is the sum of the class's rows m, with the weights
+Paper: "Dual memory networks", arXiv:2403.17589. The memory of a class has rows of unit length. The first row is the
+text embedding. The other rows are features of the support images in the static memory, and of the test images so far in
+the dynamic memory. For a query f, the vector of a class is the sum of the class's rows m, with the weights
 ``exp(-beta (1 - f . m))``, and then normalised. p' are the class probabilities by these vectors, and p are the
 probabilities by the text alone. The prediction is ``p + factor p'``.
 

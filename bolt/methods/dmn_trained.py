@@ -7,9 +7,9 @@ zero. Every sum with a bias is normalised::
     q = f + mean_c query_c,    key = m + key_c,    value = m + value_c,    text = t_c + text_c
     vector_c = nrm(sum_m exp(-beta (1 - q . key)) value) + output_c,    prediction: p + factor p'
 
-p are the probabilities by the text, and p' are the probabilities by the vectors. The loss is the sum of both
-cross-entropies. As in the official code: AdamW with weight decay 1e-4, batches of 128, 20 epochs, a cosine schedule per
-step. What differs:
+p are the probabilities by the text, and p' are the probabilities by the vectors. The loss is the sum of the
+cross-entropies of p and p'. As in the official code: AdamW with weight decay 1e-4, batches of 128, 20 epochs, a cosine
+schedule per step. What differs:
 
 - The official rate (1e-3, 1e-4 or 1e-5), epochs (20 or 100) and factor are chosen for each dataset by test labels. Here
   ``factor`` is 1, as in ``dmn``, and the rate is the largest official one. Mean accuracy on fifteen datasets of drawn

@@ -28,7 +28,7 @@ class Idle:
     noted: bool = False
 
     def changed(self, values: Mapping[str, Any], usual: Any) -> list[str]:
-        """Return the names of this rule's settings that differ from ``usual``, the default settings, to no effect.
+        """Return the names of this rule's settings that differ from the defaults, ``usual``, but have no effect.
 
         ``values``: name -> value of each setting of the method and each switch of the protocol, and of ``track``.
         """

@@ -6,7 +6,7 @@ t. Full-batch gradient steps in (w, b) and in alpha alternate. At the start w_c 
 CLIP, so the text dominates.
 
 Step sizes: the Hessian of the cross-entropy in the logits is at most 1/2 (Boehning, 1992). Let F1 be the features with
-a one appended for the bias. The gradient in (w, b) of all classes together is then Lipschitz with
+a one appended for the bias. The gradient in (w, b) of all classes together is then Lipschitz with the constant
 ``lambda_max(F1^T F1) / (2 N)``, and the gradient in alpha with ``max_c sum_i (t_c . f_i)^2 / (2 N)``. If the step sizes
 are the inverses of these constants, a step without momentum cannot raise the loss.
 

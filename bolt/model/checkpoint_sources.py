@@ -27,7 +27,7 @@ class CheckpointSources(Sources):
 
     The leading singular directions of every source's task vector stay in memory, and so does the sum of the task
     vectors. The files are read again if a method needs more directions or whole task vectors. A warning names two
-    sources that are one file, or files of equal content if their digests are needed.
+    sources that are the same file. If the files' digests are needed, it also names two files of equal content.
 
     Args:
         backbone: the CLIP from which the sources were fine-tuned.
@@ -96,11 +96,11 @@ class CheckpointSources(Sources):
 
 
 def _warn_of_copies(names: Iterable[str], marks: Iterable[str]) -> None:
-    """Warn if two sources are the same checkpoint, which has the same path or the same content: the same mark."""
+    """Warn if two sources have the same mark, which is a checkpoint's path or the digest of its content."""
     first: dict[str, str] = {}
     for name, mark in zip(names, marks, strict=True):
         if first.setdefault(mark, name) != name:
-            what = f"the sources {first[mark]} and {name} are the same checkpoint, which so counts twice"
+            what = f"the sources {first[mark]} and {name} are the same checkpoint, so it counts twice"
             warnings.warn(f"{what}; leave one out: leave_out=[{name!r}]", stacklevel=1)
 
 

@@ -33,8 +33,8 @@ def predict(
 ) -> None:
     """Label images with a saved model.
 
-    A row has an image's path, label, score, second label and the margin between both scores. With -o or --sort-into, a
-    command that was killed continues when it is started again.
+    A row has an image's path, label, score, second label and the margin between the scores of the two labels.
+    With -o or --sort-into, a command that was killed continues when it is started again.
     """
     from bolt.model.labels import CannotLabel
     from bolt.model.loading import UnreadableModel

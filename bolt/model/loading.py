@@ -97,7 +97,7 @@ def read_index(folder: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise UnreadableModel(f"{folder / INDEX} cannot be read: {error}") from None
     if version != FORMAT or form not in FORMS:
-        raise UnreadableModel(f"{folder / INDEX} is of format {version}, form {form}; this version reads {FORMAT}")
+        raise UnreadableModel(f"{folder / INDEX} has format {version}, form {form}; this version reads format {FORMAT}")
     return dict(index)
 
 

@@ -31,10 +31,10 @@ _BATCH = 256
 
 
 def check_are_images(images: object) -> None:
-    """Raise ``TypeError`` if ``images`` is no list of images: one image, or what has no length or no order."""
+    """Raise ``TypeError`` if ``images`` is a single image, or an object without a length or without an order."""
     if isinstance(images, str | Path | Image.Image | set | frozenset | Mapping) or not isinstance(images, Sized):
         kind = type(images).__name__
-        raise TypeError(f"images must be a list of images, whose order counts, not a {kind}: [image] for a single one")
+        raise TypeError(f"images must be a list of images, whose order counts, not a {kind}; pass one image as [image]")
 
 
 def check_is_image(image: object) -> None:

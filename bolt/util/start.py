@@ -11,7 +11,7 @@ def prepare_process() -> None:
 
     In the locale ``C`` with ``PYTHONUTF8=0``, Python uses ASCII for file names. A name with an umlaut could then be
     neither printed nor written into a file. In a locale of Latin-1, each letter beyond ASCII would be read as two
-    others, and so be in the words for a class. Texts are printed in UTF-8, too, whatever ``PYTHONIOENCODING`` says.
+    wrong letters, also in the words for a class. Texts are printed in UTF-8, too, whatever ``PYTHONIOENCODING`` says.
 
     ``python -m`` searches the working folder for modules first. A user's ``random.py`` there would hide Python's own
     module. The folder is still searched if it is the project's own folder.

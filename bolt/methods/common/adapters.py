@@ -46,7 +46,7 @@ class AdapterSettings(Checked):
         rank, alpha: the update of a matrix is ``alpha / rank * B A``.
         rank_stabilised: whether the factor of ``B A`` is ``alpha / sqrt(rank)`` instead of ``alpha / rank`` (rsLoRA).
         dropout: share of an adapter's inputs that is set to zero in training. The adapters of query, key and value
-            draw different inputs.
+            drop different inputs.
         targets: which matrices of a block have an adapter: q, k, v, out (attention), c_fc, c_proj (MLP).
         last_blocks: adapters are attached to this many blocks at the end of a tower; 0 means all blocks.
         match_sources: a number of sources. The image tower's adapters may have at most as many parameters as BOLT has
