@@ -71,12 +71,15 @@ def merge_lora(
     if not whole and (made := settings.get("init_lora_weights", True)) not in _UNCHANGED:
         raise _refused(f"its init_lora_weights is {made!r}, which changes the pre-trained weights, too")
     base = rest if whole else pretrained | _trained_whole(rest, pretrained)
-    merged, merged_before, ranks, scales = 0, 0, set[int](), set[float]()
+    merged, merged_before, ranks, scales, targets = 0, 0, set[int](), set[float](), set[str]()
     for name, pair in pairs.items():
         if (target := _target(name, base, whole)) is None:
             if whole or _of_vision(name) or not any(map(_of_vision, pairs)):
                 raise _refused(f"{name} is no matrix of this CLIP")
             continue  # a matrix of the text tower
+        if target in targets:  # such as those of a teacher and a student
+            raise _refused("it holds several adapters")
+        targets.add(target)
         weight, a, b = base[target], pair.get("A"), pair.get("B")
         fits = a is not None and b is not None and a.ndim == b.ndim == 2 and a.shape[0] == b.shape[1] <= 2**16
         if a is None or b is None or not fits or (len(b), a.shape[1]) != weight.shape:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bolt import class_words as bolt_words
 from orchestrator.catalog import DatasetEntry, class_names_of
-from orchestrator.datasets.text_tables import read_rows
+from orchestrator.datasets.text_tables import BY_SPACES, read_rows
 from orchestrator.util.errors import UserError
 
 _HEADERS = frozenset({"folder", "class", "class_name", "name", "label", "id", "wnid"})
@@ -106,12 +106,19 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
 
 
 def _read_table(path: Path) -> list[list[str]]:
-    """Return the rows of a table of words. A row has at least two fields; empty sentences are left out."""
+    """Return the rows of a table of words. A row has at least two fields; empty sentences are left out.
+
+    If spaces divide the columns, a row has a folder and a word, and the word may have spaces.
+    """
     where = f"--words {path}"
     try:
-        lines, _ = read_rows(path.expanduser())
+        lines, notes = read_rows(path.expanduser())
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"the table cannot be read: {error}", where=where, hint="give a CSV file in UTF-8") from None
+    if lines and not lines[0][0]:  # a column of row numbers, as pandas writes it
+        lines = [line[1:] for line in lines]
+    if BY_SPACES in notes:
+        lines = [[line[0], " ".join(line[1:])] for line in lines]
     rows = []
     for folder, *others in lines:
         if any(not field.isprintable() for field in others):

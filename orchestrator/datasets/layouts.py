@@ -253,7 +253,7 @@ def choose_columns(
         usual["label"] = [name for name in usual["label"] if name != plain.get("y")]
     pictures = [name for name, texts in columns.items() if texts and all(is_image(Path(text)) for text in texts)]
     pictures = [name for name in pictures if "://" not in "".join(columns[name])] or pictures
-    paths = [name for name in usual["path"] if name in pictures]
+    paths = [name for name in usual["path"] if name in pictures or name == plain.get("path")]
     paths = paths or [name for name in usual["path"] if not all(map(str.isdecimal, columns[name]))]
     if len(pictures) > 1 and not paths and "path" not in given:
         raise _doubtful("path", f"two columns name images: {', '.join(map(repr, pictures))}", pictures, table)

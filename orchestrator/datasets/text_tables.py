@@ -11,6 +11,9 @@ _NOT_WESTERN = re.compile(r"\0|[^\x00-\x7f]{3}|[^\x00-\x7fÀ-ÿ\u0152-\u017e\u20
 a row, or a character that Western languages do not use."""
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
+_REMARK = "read with {} between columns"
+BY_SPACES = _REMARK.format("spaces")
+"""The remark on a table whose columns are divided by spaces."""
 
 
 def read_rows(path: Path) -> tuple[list[list[str]], list[str]]:
@@ -41,7 +44,7 @@ def read_rows(path: Path) -> tuple[list[list[str]], list[str]]:
         separator = max(marks, key=lambda mark: len(next(csv.reader([first], delimiter=mark), ())))
         rows = _divided(text, separator)
     if separator != ",":
-        notes.append(f"read with {_SEPARATORS.get(separator, repr(separator))} between columns")
+        notes.append(_REMARK.format(_SEPARATORS.get(separator, repr(separator))))
     return rows, notes
 
 

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from bolt.clip.image_files import ImageSource
-from bolt.image_folders import images_below, is_image, part_of, why_no_classes
+from bolt.image_folders import images_below, is_image, iterate_images, part_of, why_no_classes
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, files_of, is_inside
 from orchestrator.datasets.part import Contents, Part, file_part, make_part
@@ -182,6 +182,8 @@ def _read_json_table(path: Path) -> Table:
 def _read_parquet_table(path: Path) -> Table:
     """Read a parquet file that has the paths of images, or one column with the encoded images themselves.
 
+    If it has both, the paths count only if there are image files.
+
     With encoded images, the numbers in a column are replaced by the class names that the file gives for them.
     """
     import pyarrow.parquet as pq
@@ -191,6 +193,7 @@ def _read_parquet_table(path: Path) -> Table:
     texts = [field.name for field in schema if not field.type.num_fields and field.name not in encoded]
     values = pq.read_table(path, columns=texts).to_pydict()
     with_paths = any(is_image(Path(_text(value))) for column in values.values() for value in column[:1])
+    with_paths &= not encoded or bool(next(iterate_images(path.parent), None))
     if not with_paths and (len(encoded) > 1 or not texts):
         has = listed([f"{field.name} ({field.type})" for field in schema], SHOWN)
         raise ValueError(f"it needs one column of encoded images and one of labels, and has {has}")

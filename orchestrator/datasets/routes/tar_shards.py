@@ -124,7 +124,7 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
             for suffix, reader in images.items():
                 path = f"{name}/{sample}.{suffix}"
                 readers[path] = reader
-                rows.append({"path": path, **({"split": split} if split else {}), **texts})
+                rows.append({"path": path, **({"split": split} if split else {}), **texts} | {"path": path})
             unused["samples without an image"] += not images
     notes = [f"{kind}: {count}, not used" for kind, count in unused.items() if count]
     names = dict.fromkeys(name for row in rows for name in row)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import bolt
 from bolt.clip.checkpoint_conversion import ConvertedTower, convert_image_tower
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
-from bolt.clip.checkpoint_reading import read_checkpoint
+from bolt.clip.checkpoint_reading import Checkpoint, read_checkpoint
 from bolt.clip.huggingface import to_huggingface
 from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.tower import ImageTower
@@ -161,6 +161,15 @@ def test_clip_lora_is_merged_into_the_image_tower(encoder: str, frozen: ImageTow
         name = f"transformer.resblocks.{block}.attn.in_proj_weight"
         moved, factor = (found.tensors[name] - before[name])[64:], block + (4 if encoder == "both" else 1)
         torch.testing.assert_close(moved, factor / 2**0.5 * b @ a)
+
+
+def test_two_loras_of_one_matrix_are_not_added(frozen: ImageTower) -> None:
+    """Regression: the LoRAs of a teacher and a student were both merged into the tower."""
+    a, b = pair(32, 32)
+    query = "vision_model.encoder.layers.0.self_attn.q_proj.lora"
+    both = {f"{of}.{query}_{side}": t for of in ("teacher", "student") for side, t in (("A", a), ("B", b))}
+    with pytest.raises(TensorMismatch, match="several adapters"):
+        convert_image_tower(Checkpoint(both, {"r": 2, "lora_alpha": 2}), frozen)
 
 
 def test_a_lora_of_loralib_is_called_one(frozen: ImageTower, tuned: State) -> None:

@@ -1,11 +1,12 @@
 """How the classes of a dataset get their words: from the catalog's entry, or from the names in the data."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.catalog import DatasetEntry
-from orchestrator.datasets.class_words import class_words_of
+from orchestrator.datasets.class_words import class_words, class_words_of
 from orchestrator.util.errors import UserError
 from tests.helpers.small_archives import entry_of
 
@@ -48,3 +49,13 @@ def test_some_classes_can_be_renamed() -> None:
 def test_classes_that_would_get_the_same_words_are_refused(names: list[str]) -> None:
     with pytest.raises(UserError, match="would both be called"):
         class_words_of(entry_with(), names)
+
+
+@pytest.mark.parametrize(
+    "table", ["0 cat\n1 sea lion\n", ",folder,word\n0,1,sea lion\n1,0,cat\n", "0;cat\n1;sea lion\n"]
+)
+def test_tables_of_words_may_have_spaces_or_row_numbers(table: str, tmp_path: Path) -> None:
+    """Regression: class 1 was called ``sea`` with the sentence ``lion``, or got the word of another class."""
+    (tmp_path / "words.txt").write_text(table)
+    found = class_words(["0", "1"], tmp_path / "words.txt")
+    assert (found.words, found.sentences) == ({"0": "cat", "1": "sea lion"}, {"0": (), "1": ()})

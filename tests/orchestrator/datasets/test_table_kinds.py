@@ -179,6 +179,15 @@ def test_a_parquet_file_of_another_kind_is_refused(kind: str, tmp_path: Path) ->
     assert len(str(caught.value)) < 1000
 
 
+def test_names_beside_encoded_images_count_only_if_there_are_files(tmp_path: Path) -> None:
+    """Regression: a parquet file of the hub with the names of its images was refused, as the files are not there."""
+    names = ["1.png", "0.png", "2.png"]
+    pq.write_table(pa.table({"image": PICTURES, "label": list("abb"), "file_name": names}), tmp_path / "a.parquet")
+    assert find_layout(tmp_path / "a.parquet").route["columns"] == {"path": "path", "label": "label"}
+    _csv(tmp_path, "path,label", "cat", "dog", "dog")
+    assert find_layout(tmp_path / "a.parquet").route["columns"]["path"] == "file_name"
+
+
 def test_one_parquet_file_of_several_is_refused(tmp_path: Path) -> None:
     """The images of the other files were left out without a word."""
     table = pa.table({"image": PICTURES, "label": list("abb")})

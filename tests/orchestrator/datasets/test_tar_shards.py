@@ -44,6 +44,7 @@ SAMPLES: dict[str, Callable[[int], dict[str, str]]] = {
     "names": lambda label: {"cls": WORDS[label] + "\n"},
     "one text": lambda label: {"txt": WORDS[label]},
     "fields": lambda label: {"json": json.dumps({"label": label, "name": WORDS[label], "box": [1]})},
+    "a path before packing": lambda label: {"json": json.dumps({"label": WORDS[label], "path": "a.jpg"})},
 }
 
 
