@@ -124,10 +124,10 @@ def _save(done: Adaptation, inputs: CellInputs, adapted: Adapted, support: Suppo
 
 @contextmanager
 def _page(done: Adaptation) -> Iterator[None]:
-    """Write the page before the ``with`` block, which gives the model its name.
+    """Write the page before the ``with`` block, which renames the folder of the finished model to its final name.
 
-    Remove the page if the model has no name after the block. The page comes first, because the command refuses to run
-    if the model exists: so if it is killed in between, the same command continues and writes both.
+    The page is removed if there is no folder of this name after the block. The page comes first, because the command
+    refuses to run if the model exists. So if the command is killed in between, it can be repeated and writes both.
     """
     page = done.request.page
     with writing(f"the page {page}", "-o", KEPT), replacing(page) as temporary:

@@ -78,7 +78,7 @@ def plan_trials(request: Request, images: OwnImages, candidates: Sequence[Candid
 
     The method of a trial's cell is ``auto``, which here has only this candidate to choose from. If the sources are a
     folder, its checkpoints are adopted first. A trial's inputs include the features of the sources' test images,
-    because building a source measures its accuracy, but not the features of the user's test images.
+    because building a source measures its accuracy. The features of the user's test images are not among the inputs.
 
     Raises ``UserError`` for a folder without usable checkpoints, and what :func:`orchestrator.grid.load_grid` raises.
     """

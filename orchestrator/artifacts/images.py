@@ -126,8 +126,8 @@ class Images(ArtifactSpec):
 class OfTestSplit(ArtifactSpec):
     """Base class of artifacts that a backbone computes from the images or the class names of a dataset's test split.
 
-    A subclass that overrides :attr:`images` reads another split. ``part`` is the word in the address of the artifact
-    for what is computed, such as ``head``.
+    A subclass that overrides :attr:`images` reads another split. ``part`` names what is computed, such as ``head``; the
+    artifact's address contains it.
     """
 
     kind = "features"

@@ -235,9 +235,8 @@ def training_images(
 ) -> tuple[Tensor, Callable[[int, Tensor], Tensor]]:
     """Return the labels (N,) of a dataset's training images, and a function that makes augmented views of the images.
 
-    ``pixels(view, rows)`` returns one view of the images at ``rows``, uint8 (B, 3, S, S), in crops of nearly the whole
-    image.
-    ``kept_bytes``: see :class:`~orchestrator.artifacts.views.DeviceImages`.
+    ``pixels(view, rows)`` returns one view of the images at ``rows``, uint8 (B, 3, S, S). Its crops keep nearly the
+    whole image. ``kept_bytes``: see :class:`~orchestrator.artifacts.views.DeviceImages`.
     """
     spec, views = Images(dataset, "train", image_size), Views(light=True)
     images = cache.get(spec)

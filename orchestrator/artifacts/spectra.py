@@ -167,7 +167,7 @@ class SourceSet(Sources):
     a sum, the sources' task vectors are added. Both ways give the same bits, because
     :func:`bolt.spectral.task_vector_sum.add_task_vector` sums without rounding.
 
-    ``cache`` is the dictionary that :meth:`cached` uses.
+    The parameter ``cache`` holds the artifacts. The attribute ``cache`` is the dictionary that :meth:`cached` uses.
     """
 
     def __init__(self, cache: ArtifactCache, backbone: BackboneRef, sources: Sequence[SourceRef]) -> None:
@@ -245,8 +245,7 @@ class SourceSet(Sources):
         """Return the smallest stored artifact with at least ``top_k`` directions of a source.
 
         Some methods need more directions for a wide matrix than for a narrow one. Artifacts are built with enough for
-        the widest matrix, so for a narrow matrix the artifact can have more
-        than ``top_k`` directions.
+        the widest matrix, so for a narrow matrix the artifact can have more than ``top_k`` directions.
         """
         fewest = round_up(top_k, DIRECTIONS_STEP)
         widest = max(tensor.shape[-1] for tensor in self._pretrained.values() if tensor.ndim)

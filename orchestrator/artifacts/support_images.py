@@ -91,7 +91,7 @@ class SupportImages(ArtifactSpec):
     ) -> NDArray[np.int64]:
         """Draw the images; return their positions in the split, ascending, (M,).
 
-        ``labels`` has the class of each image of the split, and ``validation_labels`` that of each validation image.
+        ``labels`` has the class of each image of the split, ``validation_labels`` the class of each validation image.
         """
         drawn = draw_support(
             labels, self.shots, dataset=self.dataset.name, seed=self.seed, short_classes="take_all",

@@ -46,8 +46,8 @@ class EvaluationSplit:
 def evaluation_splits(inputs: CellInputs) -> tuple[EvaluationSplit, ...]:
     """Return all splits that a cell is scored on.
 
-    On a track with base and new classes, there are three: the target's test split among all classes, the images of the
-    base classes among the base classes, and the images of the new classes among the new classes.
+    On a track with base and new classes, there are three: the target's whole test split, scored among all classes; the
+    images of the base classes, scored among the base classes; and likewise the images of the new classes.
     """
     splits = [evaluation_split(inputs, dataset) for dataset in inputs.cell.evaluate_on]
     if inputs.track.base_classes is not None:

@@ -15,7 +15,7 @@ from orchestrator.util.errors import UserError
 class AdaptCommand(TyperCommand):
     """The command ``adapt``.
 
-    If an unknown option, such as ``--epochs``, has the name of a setting of default candidates, the error lists them.
+    If an unknown option, such as ``--epochs``, is a setting of some default candidates, the error lists these.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

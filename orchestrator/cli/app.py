@@ -37,7 +37,7 @@ VARIABLES = ("STORE", "DATA", "CACHE", "CACHE_SIZE", "TRACKING_ARTIFACTS", "TRAC
 
 
 class Commands(TyperGroup):
-    """All commands. A shell leaves the sign of the home folder in ``--output=~/model`` to them."""
+    """All commands. They replace ``~`` by the home folder where a shell does not, as in ``--output=~/model``."""
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -94,7 +94,8 @@ def results_overrides(grid: str, settings: RunSettings, given: list[str] | None)
 
     last = read_status(Store(settings.store_url).files, Path(grid).stem)
     if other := namesake(last, grid):
-        typer.echo(printable(f"note: the last run under that name in {settings.store_url} was of {other}"), err=True)
+        note = f"note: the last run under that name in {settings.store_url} used another grid file, {other}"
+        typer.echo(printable(note), err=True)
     values = set_values(None if other else last, given)
     if values and given is None:
         same = shlex.join(word for value in values for word in ("--set", value))

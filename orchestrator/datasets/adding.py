@@ -98,8 +98,8 @@ def add_dataset(
         find: returns the layout, given the dataset's key, the names of columns, and what to raise instead of fetching
             if the key is taken; by default :func:`find_layout`.
 
-    If the entry is there already and says the same of the same images, it stays as it is: the command that wrote it may
-    have been killed before its end.
+    An entry of this name with the same fields and the same images stays as it is: an earlier command may have been
+    killed after it wrote the entry.
 
     Raises ``UserError`` if the layout, the names or the images are unusable. In that case, the catalog file is
     unchanged. The list of excluded images may have been written, if the user asked for it.
@@ -151,7 +151,7 @@ def add_layout(
     for part, needed in (("train", "learn from"), ("test", "be tested on")):
         sizes = raw.class_sizes(part)
         if absent := [word for word, size in zip(raw.class_names, sizes, strict=True) if not size]:
-            hint = "every class needs an image in both parts, so at least two for an 80/20 split"
+            hint = "every class needs a training image and a test image, so at least two images for an 80/20 split"
             hint += f"; also too few: {', '.join(absent[1:6])}" if absent[1:] else ""
             raise UserError(f"class {absent[0]!r} has too few images: none is left to {needed}", hint=hint)
     parts = ("train", "test") if options.tested else ("train",)
@@ -189,9 +189,9 @@ def add_layout(
 def _described(
     name: str, layout: Layout, options: DatasetOptions, catalog_file: Path, old: DatasetEntry | None = None
 ) -> tuple[DatasetEntry, dict[str, Any], tuple[str, ...]]:
-    """Return the catalog entry before its images are counted, its fields as in YAML, and remarks on the class words.
+    """Return the catalog entry, its fields as in YAML, and remarks on the class words. The sizes are placeholders.
 
-    ``old``: the entry to replace, if any. Its class words are kept.
+    ``old``: the entry to replace, if any. Its class words are kept, unless the user gives a table of words.
     """
     words, sentences, about_words = class_words(layout.names, options.words)
     if old and isinstance(old.class_names, dict) and options.words is None:  # the words may have been edited

@@ -48,8 +48,8 @@ def checksums_file(entry: DatasetEntry, data_root: Path) -> Path:
 def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
     """Record the present image files of a user's folder or table of images.
 
-    For an image inside a parquet or tar file, this larger file is recorded. Nothing is recorded if the data root is
-    read-only.
+    For an image inside a parquet or tar file, the parquet or tar file is recorded. Nothing is recorded if the data root
+    is read-only.
     """
     if not entry.is_own:
         return
@@ -86,9 +86,9 @@ def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str)
 
 
 def is_unchanged(entry: DatasetEntry, data_root: Path) -> bool:
-    """Return whether the images are those that were added. Images of a user that have no record may be others.
+    """Return whether the images are still those that were added. Without a record, a user's images count as changed.
 
-    The record does not show a label that was corrected in a table, but the size of the smallest class may.
+    :func:`changes` does not list labels that were corrected in a table, but the size of the smallest class may differ.
     """
     if not entry.is_own:
         return True

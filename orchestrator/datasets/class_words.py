@@ -51,9 +51,8 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
         for name, own in zip(given, from_data, strict=True):
             if letters_of(name) in known and letters_of(name) != letters_of(own):
                 what = f"the list is not in label order: {name!r} is at the position of the class {own!r}"
-                raise UserError(
-                    what, where=where, hint=f"write which words each of the data's names gets: {{{own}: WORDS, ...}}"
-                )
+                hint = f"give a mapping from the data's names to words instead: {{{own}: WORDS, ...}}"
+                raise UserError(what, where=where, hint=hint)
         return given
     renamed = entry.renamed if given is None else given
     by_plain = _by_plain(renamed)
@@ -135,7 +134,7 @@ def _by_plain(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def letters_of(name: str) -> str:
-    """Return the letters and digits of a name in lower case. Two spellings of one name have them in common."""
+    """Return the letters and digits of a name in lower case. Two spellings of one name give the same result."""
     return "".join(letter for letter in unicodedata.normalize("NFC", name).casefold() if letter.isalnum())
 
 

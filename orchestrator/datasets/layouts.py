@@ -269,7 +269,7 @@ def choose_columns(
             or ("train" in map(part_of, values) and any(map(_OTHER_PART.search, values)))]  # fmt: skip
     if said and "split" not in chosen and not marked_classes(columns):
         what = f"the column {said[0]!r} seems to say which rows are for training"
-        hint = "write a column 'split' of train and test, or remove this column for an 80/20 split"
+        hint = "write a column 'split' with the values train and test, or remove this column for an 80/20 split"
         hint += f"; if it has the classes: {shlex.join(['--column', f'label={said[0]}'])}" * ("label" not in chosen)
         raise UserError(what, where=str(table), hint=hint)
     if "label" not in chosen and not marked_classes(columns):

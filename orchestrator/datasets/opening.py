@@ -33,7 +33,7 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
     for split, part in found.items():
         if len(part) and not 0 <= part.labels.min() <= part.labels.max() < len(names):
             what = f"the labels of {split} are {part.labels.min()} to {part.labels.max()}"
-            what += f", and those of the {len(names)} classes of {entry.name} are 0 to {len(names) - 1}"
+            what += f", but the {len(names)} classes of {entry.name} have the labels 0 to {len(names) - 1}"
             hint = "the file of the labels was changed, or belongs to another copy of the data"
             raise UserError(what, where=str(folder), hint=hint)
     parts = {split: replace(part, reading=entry.reading) for split, part in _train_and_test(entry, found).items()}

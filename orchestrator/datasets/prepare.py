@@ -23,7 +23,7 @@ from orchestrator.datasets.state import RECORD, Record, StagingArea, bytes_in, d
 from orchestrator.store.errors import DISK_ERRORS
 from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.errors import UserError
-from orchestrator.util.units import human_bytes
+from orchestrator.util.units import human_bytes, pluralize
 
 NOT_WRITABLE = {
     **DISK_ERRORS,
@@ -100,7 +100,7 @@ def check_space(jobs: Sequence[FetchJob], data_root: Path) -> str:
     unknown = sum(job.size is None for job in jobs)
     line = f"about {human_bytes(needed)} of disk needed" if unknown < len(jobs) else "disk needed: not known"
     if 0 < unknown < len(jobs):
-        line += f", and {unknown} of unknown size"
+        line += f", not counting {pluralize(unknown, 'dataset')} of unknown size"
     if needed > free:
         largest = sorted(jobs, key=lambda job: -job.space)[:5]
         listed = ", ".join(f"{job.entry.name} {human_bytes(job.space)}" for job in largest)

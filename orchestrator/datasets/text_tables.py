@@ -21,8 +21,8 @@ def read_rows(path: Path) -> tuple[list[list[str]], list[str]]:
 
     Commas, semicolons, tabs and bars are tried in this order. The separator is the first that divides all rows into the
     same number of fields, at least two. If none does, it is the one that divides the first line into the most fields.
-    Spaces separate the columns if the first line has none of these. A first line ``sep=X``, which Excel writes, states
-    the separator instead.
+    Spaces separate the columns if the first line has none of these four. A first line ``sep=X``, which Excel writes,
+    states the separator instead.
 
     Raises ``OSError`` if the file cannot be read, ``ValueError`` if its encoding is not known, ``csv.Error`` if it is
     no table.

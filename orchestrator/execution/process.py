@@ -20,7 +20,7 @@ def delay_interrupt() -> Iterator[None]:
     """Deliver the first Ctrl-C at the end of the block; a second one acts at once. SIGTERM ends the block.
 
     SIGHUP acts at the end of the block, however often it comes. It does not reach processes that start in the block: a
-    closed terminal would end the processes of Ray before this process has stopped the run.
+    closed terminal would otherwise end the processes of Ray before this process has stopped the run.
 
     Ray does not survive an interrupt while it starts or ends: processes stay behind, or this process crashes. Ray also
     replaces this process's handler for SIGTERM. Ray's handler raises ``SystemExit`` with code 15. This function catches
@@ -50,7 +50,7 @@ def delay_interrupt() -> Iterator[None]:
             raise
         terminated = True
     finally:
-        for each, handler in before.items():  # also that of SIGTERM, for which Ray has set its own
+        for each, handler in before.items():  # also for SIGTERM, whose handler Ray has replaced
             signal.signal(each, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if pending or terminated:

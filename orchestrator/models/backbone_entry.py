@@ -169,7 +169,7 @@ def _check_config(folder: Path, architecture: str, config: dict[str, Any], shape
         ("heads of the text tower", text_heads, own.get("heads") or _TEXT_HEADS),
     ):
         if not math.isclose(said, built):
-            contradiction = f"{what}: {beside} states {said}, and {architecture} {built}"
+            contradiction = f"{what}: {beside} states {said}, but {architecture} has {built}"
             raise UserError(contradiction, where="--file", hint="name the architecture that the weights were made for")
 
 

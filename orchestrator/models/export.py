@@ -140,7 +140,7 @@ def save_checked(
 ) -> float:
     """Save a model with its model card, read it back, and compare the logits.
 
-    The model is saved in a temporary folder, which is renamed to ``folder`` only after that.
+    The model is saved in a temporary folder, which is renamed to ``folder`` only after the comparison.
 
     Returns the largest difference between the logits of the model in memory and those of the model read back, for
     ``pixels``, uint8 (B, 3, S, S). Checksums guarantee equal weights, but the last bit of a product can depend on the

@@ -83,8 +83,8 @@ def source_artifacts(store: Store, *kinds: str) -> Iterator[Artifact]:
 def export_sources(store: Store, folder: Path, *, backbone: str | None = None, cell: str | None = None) -> list[Path]:
     """Copy source models into a folder, one file per model.
 
-    A file holds the model's image tower, with open_clip's names of tensors. The name of the file is that of the model's
-    dataset. If two models have the same dataset, the names also have the first digits of the files' digests.
+    A file holds the model's image tower, with open_clip's names of tensors. It is named after the model's dataset. If
+    two models have the same dataset, the names also have the first digits of the files' digests.
 
     Args:
         backbone: copies only the models of this backbone. It is needed if the store has models of several backbones.

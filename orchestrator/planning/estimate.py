@@ -49,7 +49,7 @@ def assumed_gflops(device: str | None, threads: int) -> float:
 def estimate(plan: Plan) -> tuple[list[float], float]:
     """Return the predicted seconds of cells to do, and the operations, in units of 10^12, of work without a prediction.
 
-    A cell has no prediction if no similar cell was measured. The missing artifacts have none here.
+    A cell has no prediction if no similar cell was measured. The missing artifacts always count as work without one.
     """
     work = [plan.costs.work(cell) for cell in plan.todo]
     seconds = [plan.costs.predict(one) for one in work]
@@ -100,9 +100,9 @@ def gpu_hours_line(plan: Plan, gpu: GpuKind) -> str:
     """Return the hours on one GPU in one line, with the basis of the estimate."""
     hours = ", ".join(f"{value:,.1f} h in {precision}" for precision, value in gpu_hours(plan, gpu).items())
     return (
-        f"on one {gpu.title}, artifacts included: {hours}. These are the counted operations at a part of the peak "
-        f"speeds ({gpu.source}): the part that an H200 reached. Decoding, views, launches and cells that train on "
-        "cached features are not counted"
+        f"on one {gpu.title}, artifacts included: {hours}, if the counted operations run at the share of the peak "
+        f"speeds ({gpu.source}) that an H200 reached. Decoding, views, launches and cells that train on cached "
+        "features are not counted"
     )
 
 

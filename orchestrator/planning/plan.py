@@ -221,7 +221,7 @@ def next_block(plan: Plan, store: Store, tried: Collection[str]) -> Plan:
 
 
 def _with_artifacts(plan: Plan, store: Store) -> Plan:
-    """Return the plan with ``artifacts``, those that it needs, and ``missing``, those of them that the store lacks."""
+    """Return the plan with two fields filled in: ``artifacts``, and ``missing`` with those that the store lacks."""
     specs = _artifacts_to_have(plan)
     built = store.files.map(lambda spec: store.is_intact(spec.address, spec.identity), specs)
     missing = tuple(spec for spec, there in zip(specs, built, strict=True) if not there)

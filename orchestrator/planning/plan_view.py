@@ -56,7 +56,7 @@ def _cell_table(plan: Plan) -> Table:
     counts = Counter((cell.track, plan.grid.label(cell), cell.backbone.name) for cell in plan.cells)
     scores = Counter(cell.track for cell in plan.cells for _ in cell.evaluate_on)
     backbones = list(dict.fromkeys(cell.backbone.name for cell in plan.cells))
-    table = _table("cells", *backbones, "in all")
+    table = _table("cells", *backbones, "total")
     for track in scores:
         methods = list(dict.fromkeys(plan.grid.label(cell) for cell in plan.grid.cells if cell.track == track))
         sums = [sum(counts[track, method, backbone] for method in methods) for backbone in backbones]
@@ -70,7 +70,7 @@ def _cell_table(plan: Plan) -> Table:
 
 def _artifact_table(plan: Plan) -> Table:
     """Return a row for each kind of artifact, with counts and size."""
-    table = _table("artifacts the cells to do need", "in all", "to build", "size to build")
+    table = _table("artifacts needed", "total", "to build", "size to build")
     for title, count in Counter(spec.title for spec in plan.artifacts).items():
         missing = [spec.size_bytes(plan.catalog) for spec in plan.missing if spec.title == title]
         table.add_row(title, str(count), str(len(missing)), human_bytes(sum(missing)) if missing else "-")

@@ -150,9 +150,9 @@ def _grid_file(grid: str | os.PathLike[str]) -> Path:
 
 
 def namesake(status: Status | None, grid: str | os.PathLike[str]) -> str:
-    """Return the path of the grid file whose run wrote ``status`` if it differs from the file of ``grid``, else ``""``.
+    """Return the path of the grid file that was run last if its content differs from the file of ``grid``, else ``""``.
 
-    Copies of a file do not differ. The result is ``""`` also if one of the files is gone.
+    ``status``: the status of the last run under the grid's name. The result is ``""`` also if one of the files is gone.
     """
     with contextlib.suppress(OSError):
         if status is not None and not filecmp.cmp(status.file, _grid_file(grid), shallow=False):

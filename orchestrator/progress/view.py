@@ -75,7 +75,7 @@ class LiveView:
         shot = self.shot
         counts = Text(f"{shot.done} done")
         if shot.before:
-            counts.append(f" ({shot.before} of them before)")
+            counts.append(f" ({shot.before} in earlier runs)")
         counts.append(f", {len(shot.running)} running, {shot.waiting} waiting, ")
         counts.append(f"{shot.failed} failed", style="red" if shot.failed else "")
         yield counts

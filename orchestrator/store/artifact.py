@@ -56,7 +56,7 @@ class Artifact(BaseModel, strict=True, frozen=True):
             with field_named():
                 found = cls.model_validate_json(files.read(f"{address}/manifest.json"))
             if found.address != address:
-                raise ValueError(f"address: the manifest is that of {found.address}")
+                raise ValueError(f"address: the manifest belongs to {found.address}")
             for name, (stored, _, _) in found.files.items():
                 files.path(stored)
                 if not stored.startswith(f"{address}/") or stored.rpartition("/")[2] != name:

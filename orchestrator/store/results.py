@@ -83,7 +83,7 @@ def _check_counts(found: Evaluation) -> Evaluation:
         raise ValueError(f"the accuracy is {found.accuracy}, but the counts are {correct} of {total}")
     zero_shot_images = found.accuracy_zero_shot * total / 100.0
     if abs(zero_shot_images - round(zero_shot_images)) > _ROUNDING * total:
-        raise ValueError(f"accuracy_zero_shot is {found.accuracy_zero_shot}, no whole number of {total} images")
+        raise ValueError(f"accuracy_zero_shot {found.accuracy_zero_shot} gives no whole number of {total} images")
     if (found.accuracy_own_classes is None) != (found.accuracy_zero_shot_own_classes is None):
         raise ValueError("one of accuracy_own_classes and accuracy_zero_shot_own_classes is missing")
     if any(hits > size for hits, size in found.per_class):
@@ -137,7 +137,7 @@ class Manifest(_Strict):
     def differences(self, now: Manifest) -> dict[str, tuple[str, str]]:
         """Return where this manifest and ``now`` differ, as name -> (value here, value in ``now``).
 
-        The names are ``device``, ``threads`` and those of ``versions``: they can change the last bits of a number.
+        The names are ``device``, ``threads`` and the keys of ``versions``. Each can change the last bits of a number.
         """
         ours, theirs = ({"device": of.device, "threads": str(of.threads), **of.versions} for of in (self, now))
         names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]

@@ -57,8 +57,8 @@ def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> Fetched:
 def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> Iterator[None]:
     """Let torchvision download through :func:`download`. ``fetched`` collects address -> file, the newest file last.
 
-    The block replaces a private function of torchvision. A later torchvision may not call a function of this name. Then
-    it downloads by itself.
+    A private function of torchvision is replaced for this time. If a later version of torchvision does not call this
+    function, torchvision downloads by itself.
     """
     from torchvision.datasets import utils
 

@@ -63,7 +63,7 @@ def refuse_untested(train: Iterable[str], test: Iterable[str], folder: Path) -> 
     if lacking := sorted(set(train) - set(test)):
         hint = "every class needs images to learn from and images to be tested on"
         if alike := [name for name in sorted(set(test) - set(train)) if letters_of(name) == letters_of(lacking[0])]:
-            hint = f"test/ has {alike[0]!a}, and train/ {lacking[0]!a}; rename one of them"
+            hint = f"test/ has {alike[0]!a}, and train/ has {lacking[0]!a}; rename one of them"
         raise UserError(f"class folder {lacking[0]!r} is in train/ but not in test/", where=str(folder), hint=hint)
 
 
@@ -123,8 +123,8 @@ def read_numbered_folders(entry: DatasetEntry, folder: Path) -> Contents:
     """
     variants = sorted(path.name for path in folder.glob("imagenetv2-*") if path.is_dir())
     if variants and MATCHED not in variants:
-        what = f"the dataset is the variant {MATCHED}, and the folder has {', '.join(variants)}"
-        raise UserError(what, where=str(folder), hint="each variant has images of its own; add the missing one")
+        what = f"the catalog's dataset is {MATCHED}, but the folder has only {', '.join(variants)}"
+        raise UserError(what, where=str(folder), hint="add the missing variant; the variants have different images")
     classes = find_class_folders(folder / MATCHED if variants else folder, re.compile(r"\d+"))
     if beyond := [name for name in classes if int(name) >= entry.classes]:
         raise UserError(f"the folder {beyond[0]} is no class; folders are 0 to {entry.classes - 1}", where=str(folder))
@@ -173,7 +173,7 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Image
     ordered = sorted(images, key=lambda path: path.name)
     for first, second in pairwise(ordered):
         if first.name == second.name:
-            what = f"{first.relative_to(root)} and {second.relative_to(root)} would be one class {first.name!r}"
+            what = f"{first.relative_to(root)} and {second.relative_to(root)} have the same class name"
             raise UserError(what, where=str(root), hint="rename one of them")
     return {path.name: images[path] for path in ordered}
 

@@ -205,7 +205,7 @@ def _read_parquet_table(path: Path) -> Table:
     for name, column in values.items():
         classes = dict(enumerate(names_in(schema, name) or ()))
         if classes and (strange := next((value for value in column if value not in classes), None)) is not None:
-            raise ValueError(f"the {name} {strange} is none of the file's {len(classes)} classes (-1 often means none)")
+            raise ValueError(f"the {name} {strange} is none of the file's {len(classes)} classes (-1: often no label)")
         columns[name] = [_text(classes.get(value, value)) for value in column]
     columns["path"] = [shard.origin(row) for row in range(len(shard.values))]
     return Table(columns, [], {image: partial(shard.content, row) for row, image in enumerate(columns["path"])})

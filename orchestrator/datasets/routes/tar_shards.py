@@ -89,7 +89,7 @@ def parts_by_name(columns: dict[str, list[str]], notes: list[str]) -> dict[str, 
     """Return a table without its column ``split``, unless the column has both ``train`` and ``test``.
 
     The column holds the parts that the names of the files state. ``notes`` gets a remark if the names state several
-    parts, but not both of these.
+    parts, but not both ``train`` and ``test``.
     """
     parts = {part for part in columns.get("split", ()) if part}
     if {"train", "test"} <= parts:

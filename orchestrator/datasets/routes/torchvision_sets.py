@@ -55,7 +55,7 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> Contents:
                 raise UserError(what, where=str(folder), hint=refetch_hint(entry)) from error
             found = _class_names(dataset)
             if found is not None and names not in (None, found):
-                raise UserError("its parts, such as train and test, do not have the same classes", where=str(folder))
+                raise UserError("the parts, such as train and test, do not have the same classes", where=str(folder))
             names = found or names
             pieces.append(_piece(dataset, route, folder, arguments))
         parts[name] = _joined(pieces)

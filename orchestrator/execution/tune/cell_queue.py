@@ -31,9 +31,9 @@ class CellQueue(Searcher):  # type: ignore[misc]
 
     - A worker can be reused only for a cell with the same request, and starting a worker takes seconds. So when a cell
       ends, a cell with the same request follows, if there is one among the next :data:`WINDOW`.
-    - Otherwise the next cell is one with the request whose share of the cluster is furthest below its share of the
-      waiting work. So cells with different requests run side by side from the first cell to about the last. No cell
-      waits until all cells with another request have ended.
+    - Otherwise, each request's share of the cluster is compared with its share of the waiting work. The next cell has
+      the request that lags behind the most. So cells with different requests run side by side from the first cell to
+      about the last. No cell waits until all cells with another request have ended.
     - Near the end, the longest waiting cell comes first if it takes longer than the others would take together on the
       slots in use. So the run does not end with a long cell on one worker while all other workers are idle.
     - A cell's request is computed when the cell is given out, so that it follows from all measurements so far.
@@ -69,7 +69,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         self._freed: list[Resources] = []
         self._size = Resources(0, 0)
         self._refreshed = float("-inf")
-        # ``_added`` when the last search found that no waiting cell fits; ``None`` if a waiting cell may fit now
+        # value of ``_added`` when the last search found no waiting cell that fits; ``None`` if one may fit now
         self._full_at: int | None = None
         self._stopped = False
 

@@ -175,7 +175,7 @@ def _run_tune(trainable: type[tune.Trainable], waiting: CellQueue, callback: Tun
             raise_on_failed_trial=False,
             stop=callback,
             callbacks=[callback],
-            # By default, Tune saves a checkpoint when a trainable ends. ``Worker`` has no checkpoint, so it would fail.
+            # By default, Tune saves a checkpoint when a trainable ends. ``Worker`` has none, so that would fail.
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             trial_name_creator=_trial_name,
             trial_dirname_creator=_trial_name,

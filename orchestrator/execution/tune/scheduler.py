@@ -19,7 +19,7 @@ class NewestFirstScheduler(FIFOScheduler):  # type: ignore[misc]
     3. With ``reuse_actors``, the controller keeps the worker of a finished trial only if another trial with the same
        resource request waits, or if none waits at all. The queue adds one trial at a time, so often the only waiting
        trial is one whose own worker is starting. If this trial has another request, the controller would end the worker
-       of the finished trial. Here it keeps that worker until it has asked this scheduler for the next trial.
+       of the finished trial. Here the controller keeps that worker until it has asked for the next trial.
 
     This class uses private attributes of the controller, as Ray 2.60 has them. If a version of Ray lacks one of them,
     cells still run, but memory is wasted or workers are started more often.

@@ -104,7 +104,7 @@ def test_a_configuration_beside_a_file_says_the_activation(tmp_path: Path) -> No
         backbone_entry(**beside)
     assert not backbone_entry(**beside, quick_gelu=False).quick_gelu
     beside = _beside(tmp_path / "heads", "config.json", config_from_shape(replace(shape, heads=2)))
-    with pytest.raises(UserError, match=r"image tower: .*heads/config\.json states 2, and .*tiny.*\.json 4"):
+    with pytest.raises(UserError, match=r"image tower: .*heads/config\.json states 2, but .*tiny.*\.json has 4"):
         backbone_entry(**beside)
 
 
@@ -122,7 +122,7 @@ def test_other_heads_of_the_text_tower_are_refused(tmp_path: Path, name: str) ->
         if said == heads:
             assert backbone_entry(**beside)
             continue
-        with pytest.raises(UserError, match=rf"heads of the text tower: .*{name} states {said}, and .* {heads}"):
+        with pytest.raises(UserError, match=rf"heads of the text tower: .*{name} states {said}, but .* has {heads}"):
             backbone_entry(**beside)
 
 

@@ -219,7 +219,7 @@ def test_two_spellings_of_a_class_folder_are_told(names: tuple[str, str], tmp_pa
     for part, name in zip(("train", "test"), names, strict=True):
         write_photographs(tmp_path / "Table ware" / part, 3)
         (tmp_path / "Table ware" / part / "red_mug").rename(tmp_path / "Table ware" / part / name)
-    refused(tmp_path, re.escape(f"test/ has {names[1]!a}, and train/ {names[0]!a}; rename one of them"))
+    refused(tmp_path, re.escape(f"test/ has {names[1]!a}, and train/ has {names[0]!a}; rename one of them"))
 
 
 @pytest.mark.parametrize("place", ["1.jpg", "images/1.jpg", "train/1.jpg test/1.jpg"])

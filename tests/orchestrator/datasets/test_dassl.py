@@ -145,7 +145,7 @@ def test_only_the_matched_variant_of_imagenet_v2_is_read(benchmark: Path, tmp_pa
     test = open_dataset(entry, tmp_path).test
     assert {test.origin(index).split("/")[0] for index in range(len(test))} == {matched}
     shutil.rmtree(tmp_path / "imagenetv2" / matched)
-    with pytest.raises(UserError, match=f"the dataset is the variant {matched}, and the folder has {top}"):
+    with pytest.raises(UserError, match=f"the catalog's dataset is {matched}, but the folder has only {top}"):
         open_dataset(entry, tmp_path)
 
 

@@ -152,7 +152,7 @@ def test_labels_of_no_class_are_refused(first: int, tmp_path: Path) -> None:
     base, labels, numbers = tmp_path / "flowers102" / "flowers-102", np.arange(306) // 3 + first, np.arange(1, 307)
     savemat(base / "imagelabels.mat", {"labels": labels[None]})
     savemat(base / "setid.mat", {"trnid": numbers[::3], "valid": numbers[1::3], "tstid": numbers[2::3]})
-    with pytest.raises(UserError, match=f"are {first - 1} to {first + 100}, and those of the 102 classes"):
+    with pytest.raises(UserError, match=f"are {first - 1} to {first + 100}, but the 102 classes"):
         open_dataset(entry, tmp_path)
 
 

@@ -182,7 +182,7 @@ def test_class_folders_are_found_at_any_common_depth(tmp_path: Path) -> None:
     ("paths", "expected"),
     [
         (["cat/1.png", "dog/big/1.png"], "cat and dog/big hold images"),
-        (["a/cat/1.png", "b/cat/1.png"], "a/cat and b/cat would be one class 'cat'"),
+        (["a/cat/1.png", "b/cat/1.png"], "a/cat and b/cat have the same class name"),
         (["cat/1.png", "dog/note.txt"], "dog: the class folder holds no images"),
         (["1.png"], "no class folders of images"),
     ],

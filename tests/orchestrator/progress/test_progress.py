@@ -181,7 +181,7 @@ def test_the_view_fits_on_one_screen_from_sixty_columns(width: int, height: int)
     assert max(map(len, lines)) <= width
     assert len(lines) < height
     for fact in (
-        "140 done (100 of them before), 40 running, 400 waiting, 2 failed", "30.0 cells/min, about 12 min left",
+        "140 done (100 in earlier runs), 40 running, 400 waiting, 2 failed", "30.0 cells/min, about 12 min left",
         "memory 3.0 GiB of 32.0 GiB in 5 processes", "GPU 0 NVIDIA H200: 45 % busy, 12.0 GiB of 140.0 GiB",
         "5 of 8 12 s", "30 s of about 90 s", " more",
     ):  # fmt: skip
