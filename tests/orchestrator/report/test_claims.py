@@ -78,7 +78,7 @@ def test_one_of_a_thing_is_singular() -> None:
     assert note.endswith("matters: 1 point. With fewer than 5 datasets, no method is excluded.")
     complete = arrange(results[:1], planned=planned[:1], smallest_difference=0.5)
     assert "Nothing: the only cell is finished." in page_of(complete)
-    assert table_of(complete, "verdict").note.split(". Fewer")[0].endswith("matters: 0.5 points")
+    assert table_of(complete, "verdict").note.split(". With")[0].endswith("matters: 0.5 points")
 
 
 def test_a_metric_of_which_lower_is_better_says_so(tmp_path: Path) -> None:
