@@ -111,22 +111,6 @@ def _one_class(name: str, place: Path, hint: str) -> UserError:
     return UserError(what, where=str(place), hint=hint)
 
 
-def _advice(folder: Path) -> str:
-    """Return advice for the owner of a folder without class folders.
-
-    The advice names a table in the folder, if there is one, because it may list the classes of the images.
-    """
-    readable = [place for place in (folder, *class_folders(folder)) if os.access(place, os.R_OK)]
-    files = [path for place in readable for path in place.iterdir()]
-    kinds = {path.suffix.lower() for path in files}
-    tables = (path for path in files if path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet"))
-    table = min(tables, key=lambda path: ("train" not in f"{path.parent.name}/{path.name}", path), default=None)
-    advice = _TO_PARQUET if ".arrow" in kinds else how_to_lay_out(folder)
-    same = map(str, sorted(path for path in files if table and path.name == table.name))
-    advice += f"; if the tar files are shards of WebDataset, give all: data add {folder}/*.tar" * (".tar" in kinds)
-    return advice + (f"; if {table.name} lists the images' classes: data add {shlex.join(same)}" if table else "")
-
-
 def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     """Return the layout of a folder of images. The folder may lack a test part if ``tested`` is false.
 
@@ -160,34 +144,45 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
         raise UserError("a class folder cannot be called 'all'", where=str(folder), hint="rename the folder")
     parts = parts or {"all": found.get("all", folder)}
     classes = _classes(parts, folder)
-    notes = unused_notes(given, parts.values())
     names, route = tuple(path.name for path in classes), {"kind": "folder", "folder": folder.name}
     if "test" in parts:
         refuse_untested(names, [path.name for path in class_folders(parts["test"])], folder)
+    notes = unused_notes(given, parts.values())
     return _checked(Layout(folder.parent, route, recipe, names, tuple(notes), parts=parts), given)
 
 
 def _classes(parts: Mapping[str, Path], folder: Path) -> list[Path]:
     """Return the class folders of the first part.
 
-    Raises ``UserError`` if there are fewer than two class folders, or if the folders are not classes.
+    Raises ``UserError`` if there are fewer than two class folders, or if the folders are not classes. The advice names
+    a table in the folder, if there is one, because it may list the classes of the images.
     """
     root = next(iter(parts.values()))
-    classes, before = class_folders(root), ""
+    classes = class_folders(root)
+    wrong = why_no_class_folders(classes)
+    if len(classes) > 1 and not wrong:
+        return classes
+    readable = [place for place in (folder, *class_folders(folder)) if os.access(place, os.R_OK)]
+    files = [path for place in readable for path in place.iterdir()]
+    kinds = {path.suffix.lower() for path in files}
+    tables = (path for path in files if path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet"))
+    table = min(tables, key=lambda path: ("train" not in f"{path.parent.name}/{path.name}", path), default=None)
+    hint = _TO_PARQUET if ".arrow" in kinds else how_to_lay_out(folder)
+    hint += f"; if the tar files are shards of WebDataset, give all: data add {folder}/*.tar" * (".tar" in kinds)
+    if table:
+        same = map(str, sorted(path for path in files if path.name == table.name))
+        hint += f"; if {table.name} lists the images' classes: data add {shlex.join(same)}"
+    if wrong:
+        before = "classes are in train/CLASS/ and test/CLASS/, or side by side: "
+        raise UserError(wrong, where=str(root), hint=before + hint)
     if not classes:
         loose = len(images_in(folder))
         what = "the folder holds " + (f"{loose} images and " if loose else "") + "no class folders"
-    elif what := why_no_class_folders(classes):
-        before = "classes are in train/CLASS/ and test/CLASS/, or side by side: "
-    elif len(classes) > 1:
-        return classes
-    else:
-        hint = _advice(folder)
-        if (inner := [path.name for path in class_folders(classes[0])]) and not images_in(classes[0]):
-            remedy = "move them one folder up" if "train" in parts else f"give {classes[0]}"
-            hint = f"if its sub-folders ({listed(inner, SHOWN)}) are the classes, {remedy}"
-        raise _one_class(classes[0].name, root, hint)
-    raise UserError(what, where=str(root if classes else folder), hint=before + _advice(folder))
+        raise UserError(what, where=str(folder), hint=hint)
+    if (inner := [path.name for path in class_folders(classes[0])]) and not images_in(classes[0]):
+        remedy = "move them one folder up" if "train" in parts else f"give {classes[0]}"
+        hint = f"if its sub-folders ({listed(inner, SHOWN)}) are the classes, {remedy}"
+    raise _one_class(classes[0].name, root, hint)
 
 
 def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
