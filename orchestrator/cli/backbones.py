@@ -61,13 +61,17 @@ def add(
 
     target = catalog[-1]
     loaded = load_catalog(path for path in catalog if path != target or path.exists())
-    if not (pretrained or file) and (found := model_folder(architecture, name, target.parent)):
+
+    def check_key(key: str) -> None:
+        if key in loaded.backbones:
+            where = loaded.files["backbones", key]
+            raise UserError(f"{where} already has a backbone {key}", hint="give another --name")
+
+    if not (pretrained or file) and (found := model_folder(architecture, name, target.parent, check_key)):
         config, file, name = found
         architecture = str(config)
     entry = backbone_entry(architecture, pretrained, file, name, quick_gelu)
-    if entry.name in loaded.backbones:
-        where = loaded.files["backbones", entry.name]
-        raise UserError(f"{where} already has a backbone {entry.name}", hint="give another --name")
+    check_key(entry.name)
     fields = entry.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
     with changing(target):
         write_entries(target, {"backbones": {entry.name: fields}})

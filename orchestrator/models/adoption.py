@@ -78,14 +78,15 @@ def adopt_checkpoints(
         raise UserError(what, where="--backbone", hint="`backbones list` shows other backbones")
     candidates: dict[str, tuple[Path, str]] = {}  # dataset -> (checkpoint, note)
     for text in paths:
-        name, path, origin = _candidate(text, dataset, catalog, target)
+        name = dataset or _dataset_of(text, catalog)
         if name in candidates:
             hint = "adopt one of them; adopt a checkpoint of another dataset separately with --dataset NAME"
-            raise UserError(f"several checkpoints are for {name}: {candidates[name][0]}, {path}", hint=hint)
+            raise UserError(f"several checkpoints are for {name}: {candidates[name][0]}, {text}", hint=hint)
         file = catalog.files.get(("checkpoints", f"{backbone}/{name}"))
         if file is not None and file != display_path(target):
             what = f"{file} has a checkpoint of {name} for {backbone} already"
             raise UserError(what, where=str(target), hint="remove that entry first")
+        path, origin = _found(text, target.absolute().parent / "checkpoints")
         candidates[name] = path, note or origin
 
     frozen = load_backbone(entry, "cpu").tower
@@ -181,26 +182,31 @@ def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path) -> tuple[str, Path, str]:
-    """Return dataset, checkpoint and hub address for one path of the command line.
+def _dataset_of(text: str, catalog: Catalog) -> str:
+    """Return the dataset that the name of a checkpoint stands for. ``text``: one path of the command line."""
+    path = Path(text.removeprefix(HUB).partition("@")[0]) if text.startswith(HUB) else _path(text)
+    fitting = guess_dataset(path, {key: entry.also_called for key, entry in catalog.datasets.items()})
+    if len(fitting) != 1:
+        what = f"could be {' or '.join(fitting)}" if fitting else "names no dataset of the catalog"
+        raise UserError(f"{path.name} {what}", where=text, hint="say what it was fine-tuned on: --dataset NAME")
+    return fitting[0]
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser().absolute()
+
+
+def _found(text: str, folder: Path) -> tuple[Path, str]:
+    """Return checkpoint and hub address for one path of the command line. What is on the hub is fetched into a folder.
 
     The checkpoint is a file or, if it is in parts, the folder with the parts and their index. The address is empty if
     the checkpoint does not come from the hub.
     """
-    origin = ""
-    on_hub, address = text.startswith(HUB), text.removeprefix(HUB)
-    path = Path(address.partition("@")[0]) if on_hub else Path(text).expanduser().absolute()
-    if dataset is None:
-        fitting = guess_dataset(path, {key: entry.also_called for key, entry in catalog.datasets.items()})
-        if len(fitting) != 1:
-            what = f"could be {' or '.join(fitting)}" if fitting else "names no dataset of the catalog"
-            raise UserError(f"{path.name} {what}", where=text, hint="say what it was fine-tuned on: --dataset NAME")
-        dataset = fitting[0]
-    if on_hub:
-        path, origin = fetch_repository(address, target.absolute().parent / "checkpoints")
+    on_hub = text.startswith(HUB)
+    path, origin = fetch_repository(text.removeprefix(HUB), folder) if on_hub else (_path(text), "")
     with explained(UnreadableCheckpoint, where=text if on_hub else ""):
         files = checkpoint_files(path)
-    return dataset, files[0] if len(files) == 1 else path, origin
+    return files[0] if len(files) == 1 else path, origin
 
 
 def fetch_repository(address: str, folder: Path) -> tuple[Path, str]:

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +110,13 @@ def backbone_entry(
     return entry
 
 
-def model_folder(text: str, name: str | None, home: Path) -> tuple[Path, Path, str] | None:
+def model_folder(
+    text: str, name: str | None, home: Path, check_key: Callable[[str], None]
+) -> tuple[Path, Path, str] | None:
     """Return the model configuration, the weights and the key of a model on the hub or in a folder.
 
     ``text``: ``hf:OWNER/NAME`` or the path of the folder. ``name``: the key; by default the name in ``text``.
+    ``check_key`` is called with the key before anything is fetched or written.
 
     The folder has ``open_clip_config.json``, or the ``config.json`` of transformers' ``CLIPModel`` or ``SiglipModel``.
     A repository is fetched into ``home``, and the model configuration is written to ``KEY.json`` there. ``None`` if
@@ -121,13 +125,14 @@ def model_folder(text: str, name: str | None, home: Path) -> tuple[Path, Path, s
     Raises ``UserError`` if there are no weights, or if the configuration is not that of a CLIP.
     """
     folder = Path(text).expanduser()
-    if text.startswith(HUB):
-        folder = fetch_repository(text.removeprefix(HUB), home.absolute() / "checkpoints")[0]
-    elif not folder.is_dir():
+    if not text.startswith(HUB) and not folder.is_dir():
         return None
     key = name or re.sub(r"[^a-z0-9._-]+", "-", Path(text.removeprefix(HUB).partition("@")[0]).name.lower())
     if wrong := key_problem(key):
         raise UserError(wrong, where="--name")
+    check_key(key)
+    if text.startswith(HUB):
+        folder = fetch_repository(text.removeprefix(HUB), home.absolute() / "checkpoints")[0]
     ours, theirs = folder / "open_clip_config.json", folder / "config.json"
     try:
         if ours.is_file():

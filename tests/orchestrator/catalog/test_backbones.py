@@ -108,6 +108,19 @@ def test_a_configuration_beside_a_file_says_the_activation(tmp_path: Path) -> No
         backbone_entry(**beside)
 
 
+def test_a_taken_name_is_refused_before_the_configuration_is_written(tmp_path: Path) -> None:
+    """It once replaced the configuration of the backbone that has the name."""
+    words = ("--name", "mine", "--catalog", tmp_path / "mine.yaml")
+    model = {"model_cfg": json.loads(CONFIG.read_text()) | {"quick_gelu": False}}
+    _beside(tmp_path / "one", "open_clip_config.json", model)
+    _beside(tmp_path / "other", "open_clip_config.json", {"model_cfg": model["model_cfg"] | {"custom_text": False}})
+    invoke("backbones", "add", tmp_path / "one", *words)
+    before = (tmp_path / "mine.json").read_text()
+    with pytest.raises(UserError, match="already has a backbone mine"):
+        invoke("backbones", "add", tmp_path / "other", *words)
+    assert (tmp_path / "mine.json").read_text() == before
+
+
 @pytest.mark.parametrize("name", ["config.json", "open_clip_config.json"])
 def test_other_heads_of_the_text_tower_are_refused(tmp_path: Path, name: str) -> None:
     """Regression: the tensors have the same shapes, so the architecture's own number was taken in silence."""
