@@ -50,7 +50,7 @@ def class_words(names: Sequence[str]) -> ClassWords:
     - A WordNet id becomes the name of its class. An id in front of words is dropped.
     - A number in front is dropped if it only counts the classes: if it begins with 0 (``01_cat``), if a point follows
       it, or if every class has a different number.
-    - A number stays if another class has the same words behind its number (``2_door``, ``4_door``), or if no words
+    - A number stays if another class has the same words after its number (``2_door``, ``4_door``), or if no words
       follow it (``747-400``). A number before a hyphen stays too (``18-wheeler``), unless it begins with 0 or the
       numbers of all classes run from 0 or 1 without a gap.
     - Underscores, points, hyphens and CamelCase boundaries become spaces. A hyphen beside a single letter or a number

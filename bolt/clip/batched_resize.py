@@ -65,8 +65,8 @@ def _resize_together(images: Sequence[Tensor], boxes: Sequence[Box], size: int) 
 def integer_weights(lengths_B: Tensor, longest: int, size: int) -> tuple[Tensor, Tensor]:
     """Return the integer weights with which one pass resizes each crop, (B, S, L), and an exponent per crop, (B,).
 
-    Both are float64. The weights are those of the filter, multiplied by 2^exponent and rounded (see the top of this
-    module).
+    Weights and exponents are float64. The weights are those of the filter, multiplied by 2^exponent and rounded (see
+    the top of this module).
 
     Args:
         lengths_B: side length n of each crop, float64. A crop's weights are zero beyond n.

@@ -1,4 +1,4 @@
-"""Converts CLIPs (tensors and configurations) from Hugging Face's form to open_clip's form, and image towers also back.
+"""Converts CLIPs (tensors and configurations) from Hugging Face's form to open_clip's. Image towers also the other way.
 
 transformers has separate query, key and value matrices, and stores the projection as (embed, width). open_clip stacks
 the three matrices, and stores the projection as (width, embed). The conversion is exact. ``CLIPModel`` and
@@ -89,7 +89,7 @@ def _tower(
 ) -> dict[str, Tensor]:
     """Return the tensors whose names begin with ``prefix``, and the projection, by open_clip's names.
 
-    ``outside`` and ``projection`` map open_clip's names outside of the blocks to the names in transformers.
+    ``outside``, ``projection``: open_clip's names of tensors outside of the blocks -> their names in transformers.
     """
     own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     own.pop("embeddings.position_ids", None)  # older versions store the positions 0, 1, 2, ...

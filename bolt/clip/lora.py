@@ -98,7 +98,7 @@ def merge_lora(
         into = "the weights beside it" if whole else "the pre-trained tower"
         notes.append(f"a LoRA of rank {listed[0]}, scale {listed[1]}: {merged} matrices were merged into {into}")
     if left_out := len(pairs) - merged - merged_before:
-        notes.append(f"{left_out} of the text tower were left out")
+        notes.append(f"{left_out} matrices of the text tower were left out")
     if not whole and (other := [name for name in rest if not _own_name(name, pretrained)]):
         notes.append(f"{len(other)} tensors outside the image tower were left out")
     if not whole and (stated := settings.get("base_model_name_or_path")):

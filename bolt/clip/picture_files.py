@@ -54,7 +54,7 @@ _OTHER_KINDS = (
 def register_formats() -> None:
     """Register the installed packages that let Pillow read HEIC and JPEG XL, and silence Pillow's warnings.
 
-    The warnings are about damaged metadata, on which :func:`load_picture` remarks itself, and about large photographs,
+    The warnings are about damaged metadata, which :func:`load_picture` reports itself, and about large photographs,
     which they call an attack.
     """
     warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -180,7 +180,7 @@ def file_content(source: PictureFile) -> bytes:
 def refuse_damaged_png(source: PictureFile) -> None:
     """Raise ``OSError`` if the pixels of a PNG do not have the checksum that the file states.
 
-    Pillow does not compare them. It may decode pixels that a failed copy has left as zeros.
+    Pillow does not compare the two. It may decode pixels that a failed copy has left as zeros.
     """
     if any(name == b"IDAT" and not intact for name, _, intact in _png_chunks(file_content(source))):
         raise OSError("image file is damaged: the pixels of the PNG have another checksum")

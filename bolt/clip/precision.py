@@ -79,11 +79,11 @@ def plain_torch() -> Iterator[None]:
 
 
 def _own_format(products: Any) -> str:
-    """Return the number format that was set for this kind of product itself; ``none`` if its group's format is used.
+    """Return the number format that one kind of product has of its own, or ``none``. The kind is set to ``none``.
 
-    The attribute ``fp32_precision`` has the same value in both cases. So this function sets the attribute to ``none``.
-    If its value is then another one, the kind had a format of its own. A caller that sets the format back must set
-    ``none`` back, too: the kind then follows its group again.
+    A kind without a format of its own uses that of its group, such as cuDNN's, and PyTorch then shows the group's
+    format as the kind's. So the kind is set to ``none`` here: if PyTorch then shows another format, the kind had its
+    own. The caller must set the result back, ``none`` too, so that the kind uses its group's format again.
     """
     used: str = products.fp32_precision
     products.fp32_precision = "none"

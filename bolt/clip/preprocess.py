@@ -41,7 +41,7 @@ def centre(length: int, size: int) -> int:
     If the window is longer than the side, the result is negative: -3 means that three pixels are to be added in front.
 
     A half is rounded to the even number, as in torchvision. If an odd number of pixels has to be added, the extra pixel
-    is added behind the image, as in open_clip.
+    is added after the image, as in open_clip.
 
     Args:
         length: length of the image's side, in pixels.

@@ -28,7 +28,7 @@ training computes each part again in the backward pass."""
 class TextTower(Tower):
     """A causal text transformer: token embeddings (P, L, W) -> raw joint embeddings (P, D).
 
-    Its learned tokens replace the words behind the start token.
+    Its learned tokens replace the words after the start token.
     """
 
     shape: TextShape
@@ -69,8 +69,8 @@ class TextTower(Tower):
 
         Args:
             embeddings_PLW: embeddings of the tokens, without the embeddings of the positions.
-            ends_P: position of each prompt's end token, where the prompt's embedding is read. Tokens behind the end
-                token have no effect. The caller cuts off the tokens behind the last end token to save time.
+            ends_P: position of each prompt's end token, where the prompt's embedding is read. Tokens after the end
+                token have no effect. To save time, the caller cuts off the tokens after the longest prompt.
         """
         if len(ends_P) <= PROMPTS_AT_ONCE:
             return self._encode(embeddings_PLW, ends_P)

@@ -248,7 +248,7 @@ def _whole(tensors: dict[str, Tensor], first: str, file: Path) -> dict[str, Tens
     found = [name for name in tensors if name.endswith(first)]
     if len(found) != 1:
         held = (
-            "one tower of Hugging Face's CLIP, and a backbone needs both"
+            "one tower of Hugging Face's CLIP, and a backbone needs both towers"
             if any("vision_model." in name for name in tensors)
             else "several CLIPs: save one of them alone"
             if found

@@ -214,9 +214,9 @@ class Method:
     def check_effects(self, settings: Any, track: str, protocol: Protocol | None = None) -> None:
         """Raise ``ValueError`` if a changed setting has no effect because of another setting.
 
-        If the method chooses among candidates, the candidates' settings are checked too. A caller who can state neither
-        a protocol nor a track leaves ``protocol`` out; the message then names neither. Only new settings are checked,
-        not those of a finished result.
+        If the method chooses among candidates, the candidates' settings are checked too. A caller who cannot choose a
+        protocol and a track leaves ``protocol`` out; the message then names no switch and no track. Callers check new
+        settings only, not those of a finished result.
         """
         for candidate in getattr(settings, "parsed", ()):
             candidate.method.check_effects(candidate.settings, "fewshot", protocol)
@@ -235,7 +235,7 @@ class Method:
         for idle, names, values in self._idle_settings(settings, track, protocol):
             for switch in idle.unless if idle.noted else ():
                 which = ", ".join(f"{self.name}.{name}" for name in names)
-                yield f"note: {switch}: {values[switch]} overrides {which}: this makes new cells with the same numbers"
+                yield f"note: {switch}: {values[switch]} overrides {which}: the new cells get the same numbers"
 
     def _idle_settings(
         self, settings: Any, track: str, protocol: Protocol

@@ -27,13 +27,13 @@ one prompt. The numbers of a line are for k = 2 and 4 (three draws of the suppor
 - P fitted with the image: 12.4 (-32), 21.1 (-16), 26.1 (-7)
 - both ways, with their numbers added up: 14.1 (-20), 21.0 (-16), 26.4 (-8)
 
-With CLIP's own features, and P fitted with the image at every k, Pets are 2 to 14 points worse than zero-shot.
+With CLIP's own features, and P fitted with the image at every k, accuracy on Pets is 2 to 14 points below zero-shot.
 
 If a class has a single image, removing it leaves no mean. Then alpha is set so that the spread of the Gaussian's logits
 over the classes is ``one_shot_share`` times the spread of the text's logits. A spread is a standard deviation. P
 depends on the tower's width and on how much an augmentation moves a feature, so no single alpha fits two towers. For
-example, the median alpha in the authors' published logs at k = 1 (1e-3, RN50) changes the accuracy of the tiny tower by
-0.2 points only.
+example, the median alpha in the authors' published logs at k = 1 (1e-3, RN50) changes the accuracy of the demo's tiny
+tower by 0.2 points only.
 
 The share was chosen on eight datasets of drawn pictures, with sixteen draws of a support of one training image per
 class, and the other training images held out. Mean accuracy on these: 61.4 % zero-shot; 61.6, 62.0, 62.3, 62.4, 62.1

@@ -16,8 +16,8 @@ class Idle:
         unless: key -> value, or :class:`Range` of values. A key is the name of another setting, the name of a switch of
             the protocol, or ``track``. ``settings`` have an effect if at least one key has its value. If ``unless`` is
             empty, they never have an effect.
-        agrees: ``agrees(values)`` -> whether the values of ``settings`` fit the other setting, although they have no
-            effect. They are then not refused. ``values``: name -> value of every setting and switch.
+        agrees: ``agrees(values)`` -> whether the values of ``settings``, which have no effect, fit the other setting.
+            Such values are not refused. ``values``: name -> value of every setting and switch.
         noted: whether a grid prints a note about the settings instead of refusing them. This is for settings that a
             switch of the protocol overrides: a grid with such settings can then run under every protocol.
     """

@@ -49,7 +49,8 @@ register(
     adapt=adapt,
     tracks=frozenset({"tta"}),
     changes_tower=True,
-    # Weak views of the unlabelled half are encoded without a gradient, strong views of both halves are trained on.
+    # Half of every batch has labels. All images are trained on in a strong view. Those without labels are also encoded
+    # in a weak view, without a gradient.
     tower_passes=lambda size, settings: TowerPasses(settings.epochs * size, training=2 * settings.epochs * size),
     training_forwards=2.01,
 )

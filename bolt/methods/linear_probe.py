@@ -16,7 +16,7 @@ class's unit vector by ``one_shot_move`` at most. With a fixed rate, the vectors
 there are, because more classes give more steps. ``one_shot_move`` was chosen on sixteen datasets of drawn pictures,
 with one training image per class as the support, twenty steps, and fifteen other training images per class held out.
 Mean accuracy on these: 55.3 % zero-shot; 58.2, 63.5, 67.2 and 60.8 % with moves of 0.05, 0.16, 0.47 and 1.57, at the
-tiny tower's logit scale of 31.8.
+logit scale of the demo's tiny tower, 31.8.
 
 The best move depends little on the logit scale. With CLIP's scale of 100 in place of 31.8, on fifteen of these datasets
 and two draws, moves of 0.15, 0.3, 0.5 and 0.9 give 62.9, 67.4, 67.2 and 64.6 %; with batches of four images they give

@@ -59,7 +59,7 @@ class LoraSettings(TrainingRecipe, AdapterSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.towers == "both" and self.match_sources:
-            raise ValueError("match_sources counts parameters of the image tower only; with it, towers must be image")
+            raise ValueError("match_sources is for the image tower only: set towers to image, or match_sources to 0")
 
 
 def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, published: bool = False) -> Trainable:

@@ -226,7 +226,7 @@ def adapt(
     if chosen.tracks == {"tta_image"}:
         raise ValueError(f"{method} adapts to each image separately, so there is no model to return")
     if not track:
-        raise ValueError(f"{method} {'needs labels' if labels is None else 'adapts to images without labels only'}")
+        raise ValueError(f"{method} {'needs labels' if labels is None else 'adapts only to images without labels'}")
     configured = chosen.configure_strictly(settings, track)
     if chosen.uses_source_models and chosen.needs_sources(configured) and sources is None:
         raise ValueError(f"{method} needs source models; pass sources=bolt.load_sources(folder, backbone)")

@@ -105,7 +105,7 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
     if threshold and sure:
         low, high = threshold.interval(sure)
         at = f"{sure:,} are labelled with {threshold.accuracy:.0f} % accuracy ({low:.0f} to {high:.0f})"
-        lines = [f"of {labelled:,} images {at}, and {labelled - sure:,} are left to you"]
+        lines = [f"of {labelled:,} images, {at}, and {labelled - sure:,} are left to you"]
     elif threshold:
         lines = [f"all {labelled:,} images are left to you: none reaches the score {threshold.score:.3f}"]
     lines += [f"note: {line}" for line in unused_lines(unused)]

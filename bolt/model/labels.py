@@ -191,7 +191,7 @@ def _beginning(path: str) -> bytes:
 
 
 def write_table(rows: Iterable[Row], stream: IO[str], *, as_json: bool, threshold: float | None) -> None:
-    """Write the rows without an error as CSV or JSON lines. With a threshold, there is a column ``unsure``."""
+    """Write the rows that have no error as CSV or JSON lines. With a threshold, there is a column ``unsure``."""
     hidden = ("error", "remarks")
     readable = (asdict(row) for row in rows if not row.error)
     records = ({key: value for key, value in record.items() if key not in hidden} for record in readable)

@@ -79,7 +79,7 @@ def initial_blend(unit_ND: Tensor, labels_N: Tensor, head_CD: Tensor, weights: L
 def safe_steps(unit_ND: Tensor, head_CD: Tensor) -> tuple[Tensor, Tensor]:
     """Return step sizes for (w, b) and alpha that cannot raise the loss: inverse Lipschitz constants of the gradients.
 
-    Both are float64 tensors: scalars, or (F,) for the features (F, N, D) of a stack.
+    The step sizes are float64 tensors: scalars, or (F,) for the features (F, N, D) of a stack.
     """
     curvature, energy = _curvature(append_one(unit_ND)), _text_energy(unit_ND, head_CD)
     size = torch.tensor(2 * unit_ND.shape[-2]).to(curvature)  # PyTorch would round a Python number / tensor twice
