@@ -4,8 +4,9 @@ Shape legend: N images, C classes, D embedding width, H, W height and width of a
 """
 
 import os
+import reprlib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
@@ -200,25 +201,32 @@ def adapt(
     Raises:
         bolt.methods.UnknownName: for an unknown method or setting; the message has the most similar name.
         TypeError: if ``class_names`` or ``images`` has no order, if ``images`` has no length or holds an object that is
-            no image, if ``seed`` is no whole number, or if ``sources`` are files.
+            no image, if a class has several names, if ``sources`` are files, or if an argument is of another type.
         ValueError: if labels are no whole numbers or do not fit the images, if a class has no name or no image, if
             labels or sources that the method needs are missing, if the sources were loaded for another backbone, or if
             a setting has an invalid value or no effect.
         bolt.clip.precision.UnsupportedPrecision: if the device cannot compute in the number format.
     """
-    backbone, prompts = backbone.at(precision), prompt_lists(prompts)
+    for what, given, kind, words in (
+        ("backbone", backbone, Backbone, "made by bolt.load_backbone"),
+        ("method", method, str, "a name in bolt.METHODS"),
+        ("name", name, str | int, "a text"),
+        ("seed", seed, Integral, "a whole number"),
+        ("reading", reading, Reading, "a bolt.clip.image_files.Reading"),
+    ):
+        if not isinstance(given, kind) or isinstance(given, bool):
+            raise TypeError(f"{what} is {words}, not {reprlib.repr(given)}")
     check_value("mirror", mirror, bool)
-    if isinstance(seed, bool) or not isinstance(seed, Integral):
-        raise TypeError(f"seed is a whole number, not {seed!r}")
+    backbone, prompts = backbone.at(precision), prompt_lists(prompts)
     if isinstance(class_names, str | set | frozenset | Mapping) or not isinstance(class_names, Iterable):
         raise TypeError("class_names is a list of names, in the order of the labels")
     check_are_images(images)
     class_names, seed = [*class_names], int(seed)
     for label, given in enumerate(class_names):
+        if isinstance(given, Collection) and not isinstance(given, str):  # bytes, or several names
+            raise TypeError(f"the name of class {label} is {reprlib.repr(given)}, and must be one text")
         if given is None or given != given or not str(given).strip():  # NaN, in a table, is no name either
             raise ValueError(f"class {label} has no name")
-        if isinstance(given, bytes):
-            raise TypeError(f"class {label} has a name of bytes; take its text: {given!r}.decode()")
     class_names = [*map(str, class_names)]
     chosen = METHODS[method]
     wanted = ("fewshot",) if labels is not None else ("tta", "tta_stream")
@@ -319,6 +327,7 @@ def _check_labels(labels: Sequence[int] | Tensor | None, images: int, classes: i
     if labels is None:
         return torch.empty(0, dtype=torch.int64)
     given = labels.numpy(force=True) if isinstance(labels, Tensor) else np.asarray(labels)
+    given = np.asarray(given.tolist()) if given.dtype == object and given.ndim == 1 else given
     if given.ndim != 1 or given.dtype.kind not in "biuf" or (given % 1).any():
         what = "labels are whole numbers from 0, one for each image: positions in class_names"
         raise ValueError(f"{what}; the labels given are {given.dtype} {given.shape}, such as {given.flat[:1]}")

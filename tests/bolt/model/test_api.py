@@ -24,6 +24,7 @@ from bolt.clip.huggingface import config_from_shape, to_huggingface
 from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels
 from bolt.clip.tensor_names import TensorMismatch, matrix_names
+from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources
 from bolt.model.model import Model
 from bolt.spectral.directions import top_directions
@@ -214,7 +215,7 @@ def test_what_cannot_be_adapted_to_is_said(
 def test_names_and_labels_may_be_arrays_but_no_text_and_no_mapping(backbone: Backbone) -> None:
     import pandas as pd
 
-    labels = pd.Series(LABELS, index=range(5, 17))
+    labels = pd.Series(LABELS, index=range(5, 17), dtype=object)
     model = bolt.adapt(backbone, IMAGES, labels, np.array(NAMES), method="tip_adapter")  # type: ignore[arg-type]
     expected = bolt.adapt(backbone, IMAGES, LABELS, NAMES, method="tip_adapter")
     assert torch.equal(model.logits(IMAGES), expected.logits(IMAGES))
@@ -228,16 +229,31 @@ def test_names_and_labels_may_be_arrays_but_no_text_and_no_mapping(backbone: Bac
     made = fit(iter(NAMES), seed=np.int64(1), prompts=(f"a {each} of {{}}." for each in ("photo", "sketch")))
     expected = fit(NAMES, prompts=["a photo of {}.", "a sketch of {}."])
     assert torch.equal(made.logits(IMAGES), expected.logits(IMAGES))
-    for seed in (1.0, True, "1"):
-        with pytest.raises(TypeError, match="seed is a whole number"):
-            bolt.adapt(backbone, IMAGES, LABELS, NAMES, seed=seed)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="whose order counts, not a set"):
         bolt.adapt(backbone, {"a.png", "b.png"}, [0, 1], NAMES, method="zero_shot")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a name of bytes"):
-        bolt.adapt(backbone, IMAGES, LABELS, [name.encode() for name in NAMES], method="zero_shot")  # type: ignore[misc]
+    for one in (b"red", ("red", "crimson"), np.array(["red"])):
+        with pytest.raises(TypeError, match=r"the name of class 1 is .* must be one text"):
+            bolt.adapt(backbone, IMAGES, LABELS, [NAMES[0], one, NAMES[2]], method="zero_shot")  # type: ignore[list-item]
     for nothing in ("", " ", None, float("nan")):
         with pytest.raises(ValueError, match="class 1 has no name"):
             bolt.adapt(backbone, IMAGES, LABELS, [NAMES[0], nothing, NAMES[2]], method="zero_shot")  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ({"seed": 1.0}, "seed is a whole number"),
+        ({"seed": True}, "seed is a whole number"),
+        ({"name": None}, "name is a text"),
+        ({"method": METHODS["lora"]}, r"method is a name in bolt\.METHODS"),
+        ({"reading": {"bands": (1, 2, 3)}}, "reading is a bolt"),
+        ({"backbone": "ViT-B-32"}, "backbone is made by bolt"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(argument: dict[str, Any], message: str, backbone: Backbone) -> None:
+    arguments = {"backbone": backbone, "images": IMAGES, "labels": LABELS, "class_names": NAMES, **argument}
+    with pytest.raises(TypeError, match=message):
+        bolt.adapt(**arguments)
 
 
 def test_a_folder_of_class_folders_gives_images_labels_and_words(tmp_path: Path) -> None:
