@@ -173,7 +173,11 @@ def _stamp(request: Request, name: str, parts: Mapping[str, Path]) -> str:
     """
     options, files = request.images, []
     for part in parts.values():
-        found = [(path, path.stat() if path.exists() else path.lstat()) for path in images_below(part)]
+        classes, paths = class_folders(part), images_below(part)
+        paths += [path for folder in classes if folder.is_symlink() for path in images_below(folder)]
+        filled = {path.relative_to(part).parts[0] for path in paths}
+        paths += [folder for folder in classes if folder.name not in filled]  # the check refuses a class without images
+        found = [(path, path.stat() if path.exists() else path.lstat()) for path in paths]
         listed = [(path.relative_to(part).as_posix(), state.st_size, state.st_mtime_ns) for path, state in found]
         files.append([str(part), listed])
     said = [options.templates, options.mirrorable, options.exclude_broken]

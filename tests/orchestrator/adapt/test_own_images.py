@@ -70,6 +70,20 @@ def test_a_repaired_image_is_used_again(tmp_path: Path) -> None:
     assert not any("excluded" in note for note in images.notes)
 
 
+def test_a_new_image_in_a_linked_class_folder_and_a_new_empty_class_are_noticed(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "elsewhere", 3)
+    (tmp_path / "ware").mkdir()
+    for folder in (tmp_path / "elsewhere").iterdir():
+        (tmp_path / "ware" / folder.name).symlink_to(folder)
+    assert prepare(tmp_path, DatasetOptions()).entry.sizes.train == 9
+    mug = tmp_path / "elsewhere" / "red_mug"
+    Image.open(mug / "000.jpg").rotate(90).save(mug / "new.jpg")
+    assert prepare(tmp_path, DatasetOptions()).entry.sizes.train == 10
+    (tmp_path / "ware" / "empty").mkdir()
+    with pytest.raises(UserError, match="'empty' holds no images"):
+        prepare(tmp_path, DatasetOptions())
+
+
 def test_only_the_users_images_count_in_the_notes(tmp_path: Path) -> None:
     write_photographs(tmp_path / "ware", 3)
     for path in (tmp_path / "ware").rglob("*.jpg"):
