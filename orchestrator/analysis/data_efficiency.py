@@ -58,7 +58,8 @@ def images_to_reach(ks: Ints, scores_KN: Floats, target_N: Floats) -> Images | N
     crosses = len(reached) > 0 and reached[0] > 0
     equal_G = (tests.lower <= 0) & (tests.upper >= 0)
     if crosses:
-        # If intervals are narrow, 0 can lie between those of two neighbouring points. This point then counts as equal.
+        # If intervals are narrow, 0 can lie between the intervals of two neighbouring points. The second of them then
+        # counts as equal.
         equal_G[reached[0]] = True
     equal = np.flatnonzero(equal_G)
     inside = len(equal) > 0

@@ -1,8 +1,8 @@
 """Metrics of stored predictions: accuracy over images and classes, and the calibration of probabilities.
 
 A store keeps the predicted class of every test image and the probability of this class. So no cell needs to run
-again for a metric. Calibration is that of the predicted class, because no other probability is stored. Values are in
-per cent.
+again for a metric. Calibration is computed for the predicted class only, because no other probability is stored.
+Values are in per cent.
 
 Shape legend: N images, C classes that occur among the labels.
 """

@@ -175,6 +175,6 @@ def race(
             out_at[place] = look
         stay = (beaten_by[first] < 0) & (beaten_by[second] < 0)
         extent = np.maximum(-tests.lower, tests.upper)[stay]
-        if bool(((tests.n[stay] >= MIN_DATASETS) & (extent <= smallest_difference)).all()):  # also if no pair is left
+        if bool(((tests.n[stay] >= MIN_DATASETS) & (extent <= smallest_difference)).all()):  # true without pairs
             return Race(beaten_by_M, p_M, tuple(out_at), at, bool(stay.any()), None)
     return Race(beaten_by_M, p_M, tuple(out_at), at, False, None)

@@ -37,7 +37,10 @@ _SHORTEST = 1e-3
 """Seconds. Shorter times are drawn as this time."""
 _REFERENCES = 3
 """The table of images per class has at most this many columns of references, which are methods of the best set."""
-_NOTE = "By the means, whatever their intervals; costs are medians over cells, and equal within a factor of 1.25."
+_NOTE = (
+    "Means are compared without their intervals. Costs are medians over cells; two costs that differ by a factor of at "
+    "most 1.25 count as equal."
+)
 
 
 def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
@@ -69,7 +72,7 @@ def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table |
         "passes of one image; seconds to adapt, wall-clock; peak memory in MiB."
     )
     header = ("method", "nothing is better for", "mean", "operations", "seconds", "MiB", "trainable parameters")
-    title = "Costs, and the methods that nothing cheaper beats"
+    title = "Costs, and the methods that no cheaper method beats"
     return group_table(group, "frontier", title, note, header, rows, k=k, text_columns=2)
 
 
@@ -120,7 +123,7 @@ def _frontiers(group: ComparisonGroup, means: Mapping[str, Summary], costs: Mapp
 def _frontiers_text(grid: GridResults, found: Mapping[str, list[str]], most: int) -> str:
     """Return a sentence for each kind of cost in ``found``, with at most ``most`` of the methods on its frontier."""
     own = {_KINDS[kind][0]: [grid.display_names[m] for m in methods] for kind, methods in found.items() if methods}
-    return " ".join(f"Nothing is better for {words} than {listed(names, most)}." for words, names in own.items())
+    return " ".join(f"Pareto frontier for {words}: {listed(names, most)}." for words, names in own.items())
 
 
 def _figure(
@@ -218,7 +221,7 @@ def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | 
     if not rows:
         return None
     note = (
-        f"How many images per class the column's method needs for the mean {group.mean_of} that the row's method has "
+        f"Images per class with which the column's method reaches the mean {group.mean_of} of the row's method "
         f"at k = {last}, with the 95 per cent interval over datasets. The columns are methods that may be the best. "
         "Between two k a score is taken to be linear in log k on each dataset."
     )
@@ -227,7 +230,7 @@ def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | 
 
 
 def _images(group: ComparisonGroup, reference: str, method: str) -> Images | None:
-    """Return how many images per class the reference needs for the score that the method has at the largest k.
+    """Return how many images per class the reference needs to reach the method's score at the largest k.
 
     ``None`` if the scores do not suffice for :func:`images_to_reach`.
     """

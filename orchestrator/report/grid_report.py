@@ -103,10 +103,9 @@ def _heads(plan: Plan) -> list[Head]:
 
 
 def count_differences(plan: Plan, store: Store) -> str:
-    """Return a sentence about the datasets whose counts differ from the catalog; empty if there are none.
+    """Return a sentence about datasets whose numbers of classes or images differ from the catalog; empty for none.
 
-    The counts are those of classes and images. They differ, for example, if an archive was unpacked only in part. Own
-    and drawn datasets are left out.
+    They differ, for example, if an archive was unpacked only in part. Own and drawn datasets are left out.
     """
     found: dict[str, str] = {}
     for spec in sorted({head.images for head in _heads(plan)}, key=lambda spec: spec.address):

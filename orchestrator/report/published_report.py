@@ -26,7 +26,7 @@ def write_published(folder: Path) -> Path:
     """
     lede = (
         "The tables of the paper, as printed. Footnotes mark numbers that a fair measurement would not reproduce, and "
-        "say why: the authors' code, or the numbers themselves, show it."
+        "give the evidence: the authors' code, or the numbers themselves."
     )
     return _write(folder, paper_verdicts(), [*published_tables()], "the printed few-shot accuracies", lede)
 
@@ -87,7 +87,7 @@ def published_verdict_table(verdicts: Sequence[VerdictSeries], scores: str) -> T
     table = Table(
         name="paper_verdict",
         title=f"Which methods may be the best by {scores}",
-        note="At 95 per cent, over the datasets, by the rule that measured accuracies have too. Published accuracies "
+        note="At 95 per cent, over the datasets, by the same rule as for measured accuracies. Published accuracies "
         "have no seeds.",
         header=("setting", "domain", "backbone", "verdict", "k", "datasets"),
         rows=tuple(rows),

@@ -74,7 +74,7 @@ def _short_verdicts(grid: GridResults) -> list[RenderableType]:
         lines.add_row(Text(grid.verdict_title(series), "bold"), _methods_to_use(grid, series))
     note = "use these; (1 of 3): one of three methods that may be the best, at 95 per cent"
     if any(verdict.comparison.scope == "draw" for series in grid.shown_verdicts for verdict in series.verdicts):
-        note += "; one seed on one dataset: with these support images only"
+        note += "; one seed on one dataset: true for these support images only"
     return [lines, Text(note, style="dim")] if lines.row_count else []
 
 

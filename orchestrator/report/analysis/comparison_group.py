@@ -128,7 +128,7 @@ class ComparisonGroup:
     def tests(self, k: int, *, averaged: bool = False) -> tuple[str, ...]:
         """Return the test splits with a row at ``k``, sorted. With ``averaged``, only rows that a mean includes count.
 
-        If there is no such row, as in a group of fixed methods, the splits are those of all rows.
+        If there is no such row, as in a group of fixed methods, the test splits of all rows are returned.
         """
         if (k, averaged) not in self._tests:
             rows = [row for row in self.rows if row.k == k and (row.averaged or not averaged)]
@@ -145,7 +145,7 @@ class ComparisonGroup:
         """Return the mean and deviation over seeds of one method at one k.
 
         For each seed, ``value_of(row)`` is averaged over ``tests``, by default the test splits that a mean counts.
-        A seed is left out if a test split lacks its row or has the value ``None``. ``None`` if no seed remains.
+        A seed is left out if it has no row or the value ``None`` on any of ``tests``. ``None`` if no seed remains.
         """
         tests = self.tests(k, averaged=True) if tests is None else tests
         scores: dict[str, dict[int, float]] = {}
@@ -172,7 +172,7 @@ class ComparisonGroup:
     def scored_on_other_images(self) -> tuple[str, ...]:
         """The methods that, on any test split, were scored on more or fewer images than most methods.
 
-        The numbers differ because some protocols hold test images out for some methods.
+        The numbers differ because, under some protocols, some methods are not scored on all test images.
         """
         counts: dict[str, Counter[int]] = defaultdict(Counter)
         for row in self.rows:
@@ -219,7 +219,8 @@ class ComparisonGroup:
     def deviation_text(self, mark: str, of: str = "") -> str:
         """Return a sentence for a caption that says what the error bars or bands of a figure are.
 
-        ``mark``: what the caption calls them, such as ``Bands``; ``of``: the values whose deviation they show.
+        ``mark``: the caption's word for the bars or bands, such as ``Bands``. ``of``: the values whose deviation is
+        drawn.
         """
         if len(self.seeds) < 2:
             return f"With one seed there are no {mark.lower()}: other support images may give larger differences."

@@ -124,8 +124,8 @@ def class_table(predictions: SplitPredictions, class_names: tuple[str, ...], nam
         rows.append((Entry(class_name), taken_for, number(total, "d"), accuracy, gain))
     title = f"Accuracy by class, {predictions.dataset}"
     note = (
-        "Per cent of the class's test images, the gain over the frozen backbone in points, and the class it is "
-        "most often taken for, with the number of images."
+        "Accuracy on the class's test images in per cent, its gain over the frozen backbone in points, and the class "
+        "that these images are most often taken for, with the number of such images."
     )
     header = ("class", "taken for", "images", "accuracy", "gain")
     return Table(name, title, note, header, tuple(rows), text_columns=2)

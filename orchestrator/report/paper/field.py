@@ -1,7 +1,7 @@
 """Tables of what the literature has measured on the eleven usual few-shot datasets, alone or beside a grid's results.
 
-A source is a publication here. Several sources may have a number of the same method and dataset. A number is first hand
-if the source's authors measured it themselves. Numbers that a source has reprinted are shown only if asked for.
+A source is a publication here. Several sources may have a number for the same method and dataset. A number is first
+hand if the source's authors measured it themselves. Numbers that a source has reprinted are shown only if asked for.
 """
 
 from __future__ import annotations
@@ -65,12 +65,13 @@ AVERAGES: Mapping[str, tuple[str, ...]] = {
 """Name of a mean that the literature prints -> the datasets of the mean."""
 
 _HOW_TO_READ = (
-    "Each line has one source, and grids/published/field.yaml says which. Protocols differ, so a difference between "
-    "two lines is not one between two methods alone."
+    "Each line has one source, and grids/published/field.yaml says which. Protocols differ, so two "
+    "lines may differ for other reasons than the method."
 )
 _HOW_TO_COMPARE = (
-    "Lines measured here read no validation image, and have other views of the training images. Published lines have "
-    "the protocol of their authors, as the footnotes say. So a difference between two lines is no error of either. "
+    "Methods measured here see no validation images, and see other views of the training images than the authors "
+    "used. Published numbers follow their authors' protocols, as the footnotes say. So two lines may differ although "
+    "both are right. "
     "docs/field-benchmark.md says what is the same."
 )
 _COLUMNS = (IMAGENET, *TEN, *VARIANTS, *AVERAGES)
@@ -169,7 +170,7 @@ def sources_table() -> Table:
         (Entry(key), Entry(source.title), Entry(", ".join(source.own)))
         for key, source in field_sources().sources.items()
     ]
-    note = "Numbers of its own methods are first hand; a source has all others from elsewhere."
+    note = "A source's numbers are first hand for its own methods. It took all other numbers from elsewhere."
     return Table("field_sources", "Sources", note, ("source", "what it is", "own methods"), tuple(rows), text_columns=3)
 
 
@@ -191,7 +192,7 @@ def tables_beside_measured(grid: GridResults) -> list[Table]:
 def field_verdicts(*, reprinted: bool = False) -> tuple[VerdictSeries, ...]:
     """Return which methods may be the best by published numbers: a series for each setting and backbone.
 
-    If several sources have a number of the same method and dataset, the first number in the file counts.
+    If several sources have a number for the same method and dataset, the first number in the file counts.
     """
     accuracies: dict[Position, float] = {}
     for number in _shown(reprinted):
@@ -254,7 +255,7 @@ def _measured_lines(grid: GridResults) -> dict[Place, list[Line]]:
 def _halves(
     scores: Mapping[Place, Mapping[tuple[int, str], Scores]], place: Place, line: tuple[int, str]
 ) -> list[Scores]:
-    """Return the base and the new accuracies of which a line has the harmonic means; empty for other metrics."""
+    """Return a line's accuracies on base and on new classes if the line has their harmonic means, otherwise nothing."""
     setting, metric, backbone = place
     return [scores[setting, half, backbone][line] for half in ("base", "new")] if metric == "H" else []
 
@@ -284,7 +285,7 @@ def _table(place: Place, lines: Iterable[Line]) -> Table:
     for k, method, source, entries in lines:
         remarks = {entry.notes for entry in entries.values()}
         of_line: tuple[str, ...] = ()
-        if len(remarks) == 1:  # a footnote about all numbers of a line is printed at its source
+        if len(remarks) == 1:  # a footnote about all numbers is printed at the line's source
             (of_line,) = remarks
             entries = {name: replace(entry, notes=()) for name, entry in entries.items()}
         numbers = (entries.get(name, Entry(DASH)) for name in columns)

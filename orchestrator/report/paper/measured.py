@@ -15,7 +15,7 @@ from orchestrator.report.paper.published import AVERAGE, Position, published_row
 from orchestrator.util.grouping import grouped
 
 MEAN_BACKBONE = "mean"
-"""The name that stands in the place of a backbone in the paper's means over backbones."""
+"""What a position has in place of a backbone's name if the paper prints a mean over backbones there."""
 
 
 class Measured:
@@ -122,10 +122,10 @@ def measured_protocols(grid: GridResults) -> Iterator[Measured]:
 
 
 def _substitutes(protocol: str, planned: Iterable[Cell], changed: Sequence[ComparisonGroup]) -> Iterator[Row]:
-    """Yield the rows of changed protocols that take the place of cells which ``protocol`` does not plan.
+    """Yield the rows of changed protocols for places where ``protocol`` plans no cell.
 
-    Such a place is a track, backbone, dataset, k and method. If several changed protocols have rows for one place, none
-    of these rows is used.
+    A place is a track, backbone, dataset, k and method. If several changed protocols have rows for one place, none of
+    these rows is used.
     """
     own = {
         (c.track, c.backbone.name, c.dataset.name, c.shots, c.method.name)

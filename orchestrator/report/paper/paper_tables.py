@@ -79,8 +79,8 @@ _KINDS: tuple[Kind, ...] = ("measured", "published", "difference")
 _MANY_COLUMNS = 12
 """With more columns, numbers are printed without deviations and titles are turned upright."""
 _SUBSTITUTE = (
-    "Measured, in part at least, under a change of this protocol, which plans no such cell itself: rows.csv says under "
-    "which."
+    "Measured, at least in part, under a changed protocol, because this protocol plans no such cell. rows.csv names "
+    "the changed protocol."
 )
 _FEWER_SEEDS = "Over fewer seeds than the rest; the CSV says how many."
 
@@ -107,7 +107,7 @@ class _PaperTable:
     """One table of a layout.
 
     Attributes:
-        printed: accuracies of the paper. If the layout is split, they are those of the ``part``.
+        printed: the accuracies that the paper prints; of a split layout, only those of ``part``.
         measured: the accuracies measured under one protocol. Without any, the table has the published ones alone.
         axes: the values on every axis, in the paper's order.
         columns: for each column, its values on the layout's column axes.
@@ -245,15 +245,15 @@ class _PaperTable:
         """Return the note below the table, which says how to read it."""
         note = "Accuracy in per cent."
         if self.measured:
-            std = "; deviations stand in the CSV" if self.many_columns else ", ± sample standard deviation"
+            std = "; deviations are in the CSV" if self.many_columns else ", ± sample standard deviation"
             seeds = self.measured.seeds
             note += (
-                f" Measured: {f'mean over n = {seeds} seeds{std}' if seeds > 1 else 'one seed'}. Means over datasets "
-                "are taken for each seed that has every dataset of the paper; a dash where none has, with how "
-                "many have anything. Difference: measured minus published, in points."
+                f" Measured: {f'mean over n = {seeds} seeds{std}' if seeds > 1 else 'one seed'}. A mean over "
+                "datasets uses the seeds that have every dataset of the paper. If no seed has all of them, a dash is "
+                "printed, with how many were measured. Difference: measured minus published, in points."
             )
         if "zero_shot" in self.axes["method"] and "shots" in self.layout.columns:
-            note += " Zero-shot has one number, which stands at every k."
+            note += " Zero-shot has the same number at every k."
         return note
 
 

@@ -18,7 +18,7 @@ from orchestrator.tracks import stored_track
 from orchestrator.util.errors import UserError
 
 AVERAGE = "Average"
-"""The name that stands in the place of a dataset in a mean over the datasets of a table."""
+"""What a position has in place of a dataset's name if it is a mean over the datasets of a table."""
 
 _CORRECT_TABLE = "tab:tta_general_ufm"
 """The paper prints one mean twice, with two values. The value in this table is the mean of the printed accuracies."""

@@ -154,13 +154,13 @@ def shift_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | No
     averaged = len(group.tests(k, averaged=True))
     note = (
         f"{group.score_text}, mean ± sample standard deviation over seeds ({group.seeds_text}). The "
-        f"mean is over the {averaged} shifted test sets per seed, the target itself left out; after it the gain over "
-        "zero-shot in points."
+        f"mean over the {averaged} shifted test sets, for each seed, leaves out the target itself. It is followed by "
+        "its gain over zero-shot in points."
     )
     if partial:
         note += (
-            " Own classes: predictions among the classes that occur in the test set alone. The mean of them takes the "
-            "test sets with every class as they are."
+            " Own classes: predictions are limited to the classes of the test set. The mean of them also includes "
+            "the test sets that have every class."
         )
     title = f"{group.metric.heading} under distribution shift"
     return group_table(group, "shift", title, note, header, rows, k=k, best=True, warned=grid)

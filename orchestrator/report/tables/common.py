@@ -72,12 +72,13 @@ def _with_warnings(note: str, group: ComparisonGroup, grid: GridResults) -> str:
     short = {(row.k, row.dataset): row for row in group.rows if row.short_classes}
     warnings = [
         f"{dataset}: {row.short_classes} of {row.classes} classes "
-        f"{'has' if row.short_classes == 1 else 'have'} fewer than {pluralize(k, 'training image')}; all were taken."
+        f"{'has' if row.short_classes == 1 else 'have'} fewer than {pluralize(k, 'training image')}; all of these were "
+        "taken."
         for (k, dataset), row in sorted(short.items())
     ]
     if len(short) > 3:
         counted = f"On {len(short)} pairs of dataset and k some classes have fewer than k training images"
-        warnings = [f"{counted} (table short_classes); all were taken."]
+        warnings = [f"{counted} (table short_classes); all of these were taken."]
     if group.scored_on_other_images:
         methods = ", ".join(grid.display_names[method] for method in group.scored_on_other_images)
         warnings.append(f"Scored on other images than the rest: {methods}; compare gains, not accuracies.")

@@ -16,10 +16,10 @@ from orchestrator.report.tables.table import Entry, Table
 _FILTERED = frozenset({"domain", "backbone", "protocol", "track", "k", "method", "against", "verdict"})
 """Titles of the columns by which readers can filter a long table."""
 _LONG_NAME = 32
-"""Names of rows with more characters are broken into lines. Names stay in place when readers scroll sideways, so long
-ones would hide the numbers."""
+"""A row's name with more characters than this is broken into lines. Names stay in place when readers scroll sideways,
+so long names would hide the numbers."""
 _LONG = 12
-"""Tables with more rows have filters and a search field."""
+"""A table with more rows than this has filters and a search field."""
 
 
 def to_csv(table: Table) -> str:

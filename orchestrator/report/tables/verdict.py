@@ -46,7 +46,7 @@ def _verdict_table(grid: GridResults, series: VerdictSeries, verdict: Verdict) -
     unit = comparison.unit
     note = (
         f"{verdict.statement(grid.display_names)}. At 95 per cent, over {pluralize(comparison.n, unit)}. Difference: "
-        "the lead in points over the first method, on what both were measured on, with the ends of its 95 per cent "
+        f"the lead in points over the first method, on the {unit}s that both have, with the ends of its 95 per cent "
         f"interval. The smallest difference that matters: {pluralize(f'{comparison.smallest_difference:g}', 'point')}."
     )
     if comparison.scope == "datasets" and comparison.n < MIN_DATASETS:

@@ -139,9 +139,9 @@ def left_out_table(grid: GridResults) -> Table | None:
             counts = (number(count, "d") for count in (place.k, look.datasets, look.seeds, len(cells)))
             rows.append((method_entry(grid, method), *texts, *counts, number(p, ".2g")))
     note = (
-        "A race stops a method that cannot be the best any more, and all methods where the place is settled; p is the "
-        "p-value of the test that excluded the method. Means of stopped methods are over fewer datasets, and their "
-        "order is not known."
+        "A race stops a method that can no longer be the best. It stops all methods at once when nothing is left to "
+        "decide. p is the p-value of the test that excluded the method. Means of stopped methods are over fewer "
+        "datasets, and their order is not known."
     )
     titles = ("method", "track", "protocol", "backbone", "domain", "why")
     header = (*titles, "k", "datasets", "seeds", "cells left out", "p")

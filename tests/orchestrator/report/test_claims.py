@@ -51,7 +51,7 @@ def test_a_method_without_seeds_lacks_no_seed(tmp_path: Path) -> None:
 def test_one_draw_of_one_dataset_says_what_it_is_about(tmp_path: Path) -> None:
     accuracies = {"bolt": 90.0, "linear_probe": 50.0}
     one_seed = on_one_dataset(tmp_path, grid(accuracies, datasets=DATASETS[:1], seeds=(0,), ks=(4,)))
-    assert "one seed on one dataset: with these support images only" in terminal(one_seed)
+    assert "one seed on one dataset: true for these support images only" in terminal(one_seed)
     assert "if the words below the numbers say so, on this one dataset" in page_of(one_seed)
     assert "these support images" not in terminal(arrange(grid(accuracies)))
 

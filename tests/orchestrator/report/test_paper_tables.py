@@ -237,7 +237,7 @@ def test_numbers_of_a_switch_stand_in_where_the_protocol_has_no_cell(beside: dic
     entry = entry_of(table, {**line, "k": "16"}, "Flowers102")
     note = entry.notes[0]
     assert entry.value is not None
-    assert "under a change of this protocol" in note
+    assert "under a changed protocol" in note
     assert note not in entry_of(table, {**line, "k": "4"}, "Flowers102").notes
     mean = entry_of(table, {**line, "k": "16", "method": "Tip-Adapter"}, AVERAGE)
     assert mean.value is None or note in mean.notes

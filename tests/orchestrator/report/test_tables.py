@@ -129,7 +129,7 @@ def test_short_classes_are_counted_and_shown(tmp_path: Path) -> None:
     results = grid({"bolt": 60.0})
     short = [replace(r, details={"short_classes": 1}) if is_cell(r, "bolt", "cats", 4) else r for r in results]
     page = write(tmp_path, short).read_text(encoding="utf-8")
-    assert "cats: 1 of 1 classes has fewer than 4 training images; all were taken." in page
+    assert "cats: 1 of 1 classes has fewer than 4 training images; all of these were taken." in page
     listed = (tmp_path / "tables" / "short_classes.csv").read_text(encoding="utf-8").splitlines()
     assert listed == ["dataset,domain,protocol,k,short classes,classes", "cats,general,strict,4,1,1"]
     write(tmp_path, results)
@@ -153,8 +153,8 @@ def test_the_frontier_is_named_in_table_and_figures() -> None:
     assert frontier == {"Zero-shot", "Linear probe", "BOLT"}
     assert [row[0].code for row in table.rows][:2] == ["BOLT", "lora"]
     operations, others = accuracy_against_costs(arranged, group)
-    assert "fewer operations than" in operations.caption
-    assert "fewer trainable parameters than Zero-shot" in others.caption
+    assert "fewer operations: " in operations.caption
+    assert "fewer trainable parameters: Zero-shot" in others.caption
 
 
 def test_images_for_the_same_score_are_counted() -> None:
