@@ -200,7 +200,7 @@ def test_settings_of_pytorch_change_no_result(setting: Callable[[], Any], backbo
         (IMAGES, LABELS, {"mirror": "no"}, "mirror is True or False, not 'no'"),
         (IMAGES[:8], LABELS[:8], {}, "class 2 has no image"),
         (IMAGES, LABELS, {"method": "bolt"}, "sources=bolt.load_sources"),
-        (IMAGES, LABELS, {"method": "layer_norm"}, "without labels only"),
+        (IMAGES, LABELS, {"method": "layer_norm"}, "only to images without labels"),
         (IMAGES, None, {"method": "linear_probe"}, "needs labels"),
         (IMAGES, LABELS, {"method": "meta_init"}, "this task has none"),
     ],

@@ -132,7 +132,7 @@ def test_a_threshold_leaves_the_others_to_a_person(model: tuple[Path, Model], pi
     for row in rows:
         assert row["unsure"] == str(float(row["score"]) < threshold.score)
     sure = sum(row["unsure"] == "False" for row in rows)
-    assert f"of 6 images {sure} are labelled with" in done.stderr or sure == 0
+    assert f"of 6 images, {sure} are labelled with" in done.stderr or sure == 0
     links = [path for path in Path("sorted").rglob("*") if path.is_symlink()]
     assert sorted(os.path.realpath(link) for link in links) == sorted(os.path.realpath(row["path"]) for row in rows)
     labels = {os.path.realpath(row["path"]): row for row in rows}
