@@ -17,7 +17,7 @@ TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".parquet", ".tar")
 """Suffixes of the files that can list images."""
 
 _HEAD = 4096
-"""Number of characters of a split file that surely hold the path of its first image."""
+"""Number of characters at the start of a split file among which the path of the first image is surely found."""
 
 
 class BaseRoute(StrictModel):

@@ -95,7 +95,8 @@ def load_grid(
         only: ``key=value,value`` filters on the cells.
         set_: ``key=value`` overrides of block fields, method settings, the protocol and the sources' recipe.
         limit: keep only the first ``limit`` cells.
-        data_root: the folder that holds the folder datasets. The files of such a dataset are part of its identity.
+        data_root: the folder with the datasets' folders. The files in such a folder can be part of the identity of the
+            dataset.
         gain_of: returns the points that a source model gains on its own task, for ``sources: {min_gain: ...}``.
 
     Raises ``UserError``, with file and field, for anything wrong in the file, the filters or the overrides.

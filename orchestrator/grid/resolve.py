@@ -81,7 +81,7 @@ def resolve_method(
     effect is noted in ``overrides.idle``.
 
     Raises ``UserError`` for an unknown method or setting, for an invalid value of a setting, and for a method that
-    cannot be measured on the track. If the entry has no overrides, it is also raised for a setting without an effect.
+    cannot be measured on the track. If the entry has no overrides, a setting without an effect raises it too.
     """
     if choice.name not in METHODS:
         raise location.unknown_name("method", choice.name, METHODS)

@@ -235,7 +235,7 @@ def _members(content: bytes) -> Iterator[tuple[str, bytes | Exception]]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         entries = archive.infolist()
         if (size := sum(entry.file_size for entry in entries)) > min(MOST_GROWTH * len(content), MOST_BYTES):
-            raise ValueError(f"{size} bytes unpacked are more than {MOST_BYTES} or {MOST_GROWTH} times the packed size")
+            raise ValueError(f"it unpacks to {size} bytes: over {MOST_BYTES} or {MOST_GROWTH} times its packed size")
         for entry in entries:
             try:
                 if entry.compress_type not in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):

@@ -160,7 +160,7 @@ def result_rows(
 ) -> tuple[list[Row], str]:
     """Return the rows of a grid's finished cells, and a sentence about results without a row.
 
-    These are damaged results and results without a score. The sentence is empty if there are none.
+    Damaged results and results without a score have no row. The sentence is empty if there are no such results.
 
     ``overrides``: values of ``--set``; ``metric``: by default the metric of the grid or, if it has none, of each track.
 
@@ -179,8 +179,8 @@ def result_rows(
 def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> tuple[Records, str]:
     """Return the metrics of all stored predictions, and a sentence about results without metrics.
 
-    The metrics have a record for each finished cell and test split. Results without metrics are damaged, or have no
-    stored predictions. The sentence is empty if there are none.
+    There is a record for each finished cell and test split. Results without metrics are damaged, or have no stored
+    predictions. The sentence is empty if there are no such results.
 
     Raises ``UserError`` if no cell has finished, or if no finished cell has predictions.
     """

@@ -92,7 +92,7 @@ def write_listing(
         datasets=_identities((entry for entry in grid.datasets.values() if not entry.is_bundled), settings),
         metric=grid.metric,
     )
-    with contextlib.suppress(OSError):  # a listing only saves two seconds in commands that read results
+    with contextlib.suppress(OSError):  # a listing is not needed, it only saves later commands two seconds
         Store(settings.store_url).files.write(_name(source), listing.model_dump_json().encode())
 
 
@@ -132,7 +132,7 @@ def _options(grid: str, settings: RunSettings, overrides: Sequence[str]) -> list
 
 
 def _identities(entries: Iterable[DatasetEntry], settings: RunSettings) -> dict[str, str]:
-    """Return the name of each dataset -> the digest in its cells' identities. A new image in a folder changes it."""
+    """Return name of a dataset -> its digest in the identities of cells. A new image in a folder changes the digest."""
     return {entry.name: dataset_ref(entry, settings.data_folder).digest for entry in entries}
 
 

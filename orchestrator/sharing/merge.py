@@ -155,7 +155,10 @@ def _difference(mine: Result, theirs: Result) -> str:
 
 
 def _merge_failures(store: Store, other: Store) -> list[str]:
-    """Copy the failures that ``store`` lacks, and return their ids. Finished cells and built artifacts are left out."""
+    """Copy the failures that ``store`` lacks, and return their ids.
+
+    Failures of cells that have finished since, and of artifacts that were built since, are left out.
+    """
     finished = store.result_ids() | other.result_ids()
     known = store.read_failures()
     taken = []

@@ -29,8 +29,8 @@ class Rerun:
     """One cell measured again.
 
     Attributes:
-        accuracy, accuracy_now: accuracy on the first test split in the bundle and now, in per cent. ``accuracy_now`` is
-            ``None`` if the cell could not be measured.
+        accuracy: the bundle's accuracy on the cell's first test split, in per cent.
+        accuracy_now: the new accuracy on this split; ``None`` if the cell could not be measured.
         other_predictions: number of test images whose prediction differs; ``None`` without stored or new predictions.
         same: whether all scores and predictions are equal.
         versions: differences in packages, device and threads: name -> (value in the bundle, value now).

@@ -18,14 +18,14 @@ TOLERANCE = 1e-9
 
 VERDICT = "verdict.json"
 _OF_RULE = (VERDICT, "tables/verdict_")
-"""Prefixes of the names of the files in a bundle that depend on the rule of the verdict."""
+"""How the names of the files begin that depend on the verdict's rule."""
 
 
 def verify_bundle(path: Path) -> tuple[Bundle, list[str]]:
     """Check a bundle. Raises ``UserError`` if the file cannot be read.
 
     Returns the bundle with all of its problems, and the names of the files that were computed again from its results.
-    No file is computed if the results are not intact. Verdicts by an earlier rule than today's are not computed either.
+    No file is computed if the bundle is not intact. Verdicts by an earlier rule than today's are not computed either.
     A bundle with such verdicts may lack tables and columns that were added later.
     """
     bundle = read_bundle(path)

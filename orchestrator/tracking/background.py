@@ -67,8 +67,8 @@ class BackgroundTracker:
     def close(self, timeout: float = CLOSE_SECONDS) -> str:
         """Let the thread write the queued runs and end, and wait for it at most ``timeout`` seconds.
 
-        Runs that it has not begun by then are left to ``sync``. If both wrote them, MLflow would have them twice. For
-        the run that it is writing, this method waits as long again.
+        Runs that the thread has not begun by then are left to ``sync``, because MLflow would have a run twice if both
+        wrote it. If the thread is in the middle of a run, this method waits up to ``timeout`` seconds more.
 
         If MLflow cannot be reached, the thread tries once more. Returns one line if errors or the time limit kept runs
         from being written, and ``""`` otherwise. A long queue is left to ``sync``, which is no error.

@@ -164,7 +164,7 @@ def follow_artifacts(database: Path, experiment: str, root: str) -> None:
 
     MLflow stores absolute addresses. So a copied store would write new artifacts into the store that it was copied
     from. ``root``: the address of the folder beside the database that has the artifacts, or that gets the first ones.
-    A folder that the user chose for the artifacts stays: it is no folder beside another copy of the database.
+    The addresses of a folder that the user chose for the artifacts stay: no copy of the database is beside this folder.
     """
     with contextlib.closing(sqlite3.connect(database)) as connection, connection:
         query = "SELECT artifact_location FROM experiments WHERE name = ?"

@@ -1,8 +1,8 @@
 """Ctrl-C in two steps: the first stops the run cleanly, the second ends the process immediately.
 
 SIGTERM has the same effect as Ctrl-C. Batch systems, ``ray job stop`` and machines that shut down send it. SIGHUP,
-which a closed terminal sends, stops the run cleanly too, unless it is ignored: under ``nohup``, the run goes on. It
-never ends the process immediately, because a shell and the system both send it when a terminal is closed.
+which a closed terminal sends, stops the run cleanly too, unless it is ignored: under ``nohup``, the run goes on.
+SIGHUP never ends the process immediately, because a shell and the system both send it when a terminal is closed.
 """
 
 import contextlib
