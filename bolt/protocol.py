@@ -89,8 +89,8 @@ class Protocol:
             baselines choose settings on such images, see :attr:`bolt.methods.Method.uses_validation`.
         stream: on the track ``tta_stream``, test images come ``shuffled``; or the mix of classes is ``drifting``:
             classes appear one after another and disappear again, several at a time.
-        support_crop: the views of support images are crops of at least ``half`` of an image; or of at least 8 per cent,
-            as in torchvision's default and in ``coop`` and its successors.
+        support_crop: ``half``: the views of support images are crops of at least half of an image. ``coop``: of at
+            least 8 per cent, as in torchvision's default and in the code of CoOp and its successors.
     """
 
     name: str = "strict"

@@ -1,7 +1,8 @@
 """CLIP's text tower with token embeddings as its input. Both the input and the weights can be trained.
 
 open_clip's text tower takes token numbers, so trained context vectors cannot be its input. No adapter can be attached
-to its attention either (see :mod:`bolt.clip.tower`). This tower allows both and has the same outputs.
+to its attention either (see :mod:`bolt.clip.tower`). This tower takes embeddings and adapters. Its outputs
+are the same.
 
 Shape legend: P prompts, L tokens of the longest prompt, W width of the text tower, D joint embedding width, J blocks
 with learned tokens, K learned tokens.

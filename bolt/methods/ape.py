@@ -16,7 +16,7 @@ code:
 
 - alpha and beta are chosen by leave-one-out on the support, or on validation images where the protocol gives them. The
   official code chooses alpha, beta and gamma on a validation split, and it has its own q and weights for each dataset.
-  Here q is 70 per cent of the channels, both weights are 0.5 and gamma is 0.1.
+  Here q is 70 per cent of the channels, w_0 and w_1 are 0.5 and gamma is 0.1.
 - The text is the task's head. The official code has about fifty more sentences per class from a language model.
 - Classes may have different numbers of images. All pairs of samples have the same weight in the mean.
 - With a single class there are no pairs, and all channels are kept.

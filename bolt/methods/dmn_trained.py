@@ -13,8 +13,9 @@ schedule per step. What differs:
 
 - The official rate (1e-3, 1e-4 or 1e-5), epochs (20 or 100) and factor are chosen for each dataset by test labels. Here
   ``factor`` is 1, as in ``dmn``, and the rate is the largest official one. Mean accuracy on fifteen datasets of drawn
-  pictures, on training images outside the support (one draw; zero-shot 55.3 %), at k = 1, 4 and 8: 55.4, 60.1, 62.7 %
-  by ``dmn``; 55.6, 60.6, 63.4 % at a rate of 1e-4; 58.1, 64.4, 67.8 % at 1e-3; 53.3, 64.1, 69.6 % at 1e-2.
+  pictures, on training images outside the support (one draw; zero-shot 55.3 %), at k = 1, 4 and 8: ``dmn`` 55.4,
+  60.1, 62.7 %; this method 55.6, 60.6, 63.4 % at a rate of 1e-4, 58.1, 64.4, 67.8 % at 1e-3, and 53.3, 64.1, 69.6 % at
+  1e-2.
 - Two matrices (D x D) of the official code have no influence on the result, and are left out.
 
 A training image finds its own un-augmented copy in the memory, as in the official code. So the loss of the memory is

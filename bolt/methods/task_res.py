@@ -17,8 +17,8 @@ embeddings only, so they are multiplied by a length. The raw length in OpenAI's 
 roughly 7 to 11; ``text_norm`` is 10 for every dataset. In a narrower tower the step of the whole vector x_c is shorter,
 because each of its D entries moves by the rate. There the length is ``text_norm sqrt(D / 512)``, so that a step turns
 an embedding as far as at D = 512. On eight datasets of drawn pictures (D = 64), the shorter length raises the mean
-accuracy on training images outside the support from 64.4 to 68.5 % at k = 1, 65.4 to 71.7 % at k = 4 and 71.5 to 79.3 %
-at k = 16 (zero-shot: 61.4 to 61.9 %).
+accuracy on training images outside the support: from 64.4 to 68.5 % at k = 1, from 65.4 to 71.7 % at k = 4, and from
+71.5 to 79.3 % at k = 16. Zero-shot accuracy on these images is 61.4 to 61.9 %.
 
 What else differs from the official code:
 

@@ -7,8 +7,8 @@ with learning rate 2e-4 and weight decay 1e-2, and each has its own cosine sched
 Stage 2 continues with new augmented views. The official settings are the same for all datasets, so none is chosen by
 labels. What differs:
 
-- The default length is 96 epochs for every dataset. The official length is 300 k steps of 32 images for k shots, which
-  is 9,600 / C epochs for C classes: 96 epochs for a hundred classes, 960 for ten.
+- The default length is 96 epochs for every dataset. The official length is 300 steps of 32 images for each of k shots,
+  which is 9,600 / C epochs for C classes: 96 epochs for a hundred classes, 960 for ten.
 - The learning rate falls to zero; the official one falls to 1e-6.
 - The authors also train the text tower's layer norms by default. Here the text head is frozen in stage 1.
 - By default all layer norms are trained. The authors' code is meant to do that, but it visits the names of ln_pre and

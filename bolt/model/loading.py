@@ -56,7 +56,7 @@ def load_model(
     Raises:
         UnreadableModel: if a file is missing, damaged or of another format version, or a required argument is missing.
         BackboneMismatch: if the model was adapted from another backbone; the message has both digests.
-        bolt.spectral.spectral_change.BasisMismatch: if the sources are not those of the basis.
+        bolt.spectral.spectral_change.BasisMismatch: if the basis was built from other sources.
     """
     folder = Path(os.path.expanduser(folder))
     index = read_index(folder)

@@ -1,6 +1,6 @@
 """Draws the labelled images that a method learns from (the support), and the order of its batches.
 
-Both depend on the dataset and the seed only, so every method and every backbone gets the same images in the same order.
+Images and order depend on dataset and seed only, so every method and backbone gets the same images in the same order.
 By default, a support of k images per class is a prefix of every larger support.
 
 The published codes of other projects draw other images, and those draws can be repeated here, image for image

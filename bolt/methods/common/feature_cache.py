@@ -52,7 +52,7 @@ class CacheSettings(Checked):
         alpha: weight of the cache's logits.
         beta: sharpness of the cache: how fast a key's weight falls with its distance. Without a search, this value is
             used.
-        search: ``fixed`` takes ``alpha`` and ``beta``. ``loo`` searches both, on validation images if the protocol
+        search: ``fixed`` takes ``alpha`` and ``beta``. ``loo`` searches the two, on validation images if the protocol
             gives any, otherwise by leave-one-out on the support.
         one_shot_alpha: alpha if ``loo`` cannot search on the support, because a class has a single image.
         beta_max, alpha_max: ends of the search grid. ``beta_max`` is the median of the official per-dataset
