@@ -1,9 +1,9 @@
 """Adapt a CLIP model to a few labelled images, predict labels with the adapted model, save it and load it.
 
 Start with :func:`load_backbone`, :func:`adapt` and :func:`load_model`. The adaptation methods are in
-:mod:`bolt.methods`. A folder imports only folders to its right: model > methods > training > task > spectral > clip. No
-module reads a grid or a catalog, and none needs an experiment tracker or a cluster. Every name in ``__all__`` is
-imported on first use, so ``import bolt`` is cheap.
+:mod:`bolt.methods`. In the list model > methods > training > task > spectral > clip, a folder imports only folders to
+its right. No module reads a grid or a catalog, and none needs an experiment tracker or a cluster. Every name in
+``__all__`` is imported on first use, so ``import bolt`` is cheap.
 """
 
 from __future__ import annotations

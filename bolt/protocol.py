@@ -2,7 +2,7 @@
 
 ``STRICT`` is the default: a fair comparison of methods. ``PUBLISHED`` follows the BOLT authors' code where that code
 differs from their paper or from the official code of a baseline. The protocols in ``FIELD_PROTOCOLS`` draw the training
-images of the field's few-shot tables, and are close to ``STRICT`` otherwise. Each switch is one difference between
+images of published few-shot tables, and are close to ``STRICT`` otherwise. Each switch is one difference between
 protocols, so the effect of a difference can be measured alone. ``docs/protocols.md`` has a table of the effects.
 """
 

@@ -1,4 +1,4 @@
-"""Converts CLIPs (tensors and configurations) from Hugging Face's form to open_clip's. Image towers also the other way.
+"""Converts CLIPs (tensors and configurations) from Hugging Face's form to open_clip's form, and image towers also back.
 
 transformers has separate query, key and value matrices, and stores the projection as (embed, width). open_clip stacks
 the three matrices, and stores the projection as (width, embed). The conversion is exact. ``CLIPModel`` and

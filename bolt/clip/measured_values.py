@@ -1,4 +1,4 @@
-"""Converts measured values to pixels of 8 bits: images of satellites or microscopes, with any bands and any range.
+"""Converts images of measured values, such as satellite images, to 8-bit pixels, whatever their bands and range.
 
 Shape legend: H, W height and width, C bands.
 """

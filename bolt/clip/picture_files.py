@@ -180,7 +180,7 @@ def file_content(source: PictureFile) -> bytes:
 def refuse_damaged_png(source: PictureFile) -> None:
     """Raise ``OSError`` if the pixels of a PNG do not have the checksum that the file states.
 
-    Pillow does not compare the two. It may decode pixels that a failed copy has left as zeros.
+    Pillow does not check this. It may decode pixels that a failed copy has left as zeros.
     """
     if any(name == b"IDAT" and not intact for name, _, intact in _png_chunks(file_content(source))):
         raise OSError("image file is damaged: the pixels of the PNG have another checksum")

@@ -58,7 +58,7 @@ def model_name(architecture: str) -> str:
         raise ValueError(f"{file} is no model configuration of open_clip: it has no {', '.join(sorted(missing))}")
     if mask := re.search("'reduction_mask': '(simple|random|shuffle)'", str(config.get("text_cfg"))):
         what = f"{file} sets reduction_mask to {mask[1]}, which draws the tokens of a long text at random in every run"
-        raise ValueError(f"{what}. It is for training. If you leave it out, the end of a long text is cut off instead")
+        raise ValueError(f"{what}. That is for training; without the entry, the end of a long text is cut off instead")
     open_clip.add_model_config(file)
     return architecture if file == own else file.stem
 
