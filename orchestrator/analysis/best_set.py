@@ -5,9 +5,10 @@ paired t-test. With 8 or more, it is the joint sign-flip test of ``sign_flips``.
 ``benchmarks/coverage.py`` measures how often the best set contains the truly best method, and docs/verdict.md has the
 figures behind each choice.
 
-With fewer than 5 datasets, nothing is concluded. On 3 datasets, the lead of a method is often the same on each if many
-accuracies tie. Equal leads show no spread, so a t-test takes the lead for certain. Of 11 equally good methods, whose
-accuracies scatter by 1 point and are rounded to whole points, the t-test keeps a given one in only 91 % of draws.
+With fewer than 5 datasets, nothing is concluded. On 3 datasets, for example, a method's lead is often the same on every
+dataset if accuracies are rounded. Equal leads show no spread, so a t-test takes the lead as certain. In a simulation of
+11 equally good methods on 3 datasets, accuracies scatter by 1 point and are rounded to whole points. The t-test then
+keeps a given method in only 91 % of draws.
 
 The sign-flip test needs 8 datasets. With 5, there are only 2^5 ways to flip the signs. The smallest possible p-value is
 then 1/32, which hardly excludes a method.

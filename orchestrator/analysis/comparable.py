@@ -48,9 +48,9 @@ def base_protocol(name: str, present: Iterable[str]) -> str | None:
 
 
 def changed_places(places: Iterable[Place]) -> frozenset[Place]:
-    """Return the places that have a changed protocol, if the base of this protocol was measured too.
+    """Return the places whose protocol changes another measured protocol, its base.
 
-    The base must have been measured on the same track, backbone and domain. If it was measured only on others, the
+    The base must have been measured on the same track, backbone and domain. If it was measured only elsewhere, the
     protocol counts as unchanged.
     """
     protocols: dict[tuple[str, str, str], set[str]] = {}

@@ -173,7 +173,7 @@ class Comparison:
     def _open_pairs(self) -> list[Pair]:
         """The pairs that must be settled before the best method is known: the first method's pairs that are not level.
 
-        If the first method is level with all others of the best set, these are the other pairs that are not level.
+        If the first method is level with all others of the best set, every other pair that is not level counts.
         """
         pairs = [pair for pair in self.pairs if not pair.level]
         return [pair for pair in pairs if pair.first == self.methods[0].method] or pairs

@@ -130,8 +130,8 @@ def labels_of(cells: Iterable[Cell], label_of: LabelOf) -> dict[str, str]:
     """Return the label of every cell, by cell id.
 
     Tables tell cells at the same position apart by their labels alone, so such cells get different labels. If
-    ``label_of`` gives two of them the same label, the rules for their sources become suffixes of it. If the labels are
-    still equal, a digest of method and settings becomes the suffix, and after that a number.
+    ``label_of`` gives two of them the same label, the name of each cell's rule for sources is appended. If labels are
+    still equal, a digest of method and settings is appended; if that does not help, a number.
     """
     unique = {cell.id: cell for cell in cells}
     labels = {id_: label_of(cell) for id_, cell in unique.items()}

@@ -23,7 +23,7 @@ class Weights(StrictModel):
     Attributes:
         file: path relative to ``grids/``, or absolute; with ``hub``, the path in the repository.
         hub: the repository, OWNER/NAME.
-        pretrained: the pre-trained tag of open_clip.
+        pretrained: open_clip's tag for the weights.
         by_hand: how a person gets a file that no program fetches.
     """
 

@@ -100,7 +100,7 @@ class Catalog:
         return tuple(entry for entry in self.datasets.values() if entry.domain == domain)
 
     def published_names(self, backbone: str, dataset: str) -> tuple[str | None, str | None]:
-        """Return the names of a backbone and a dataset in the paper's tables; ``None`` for a name that they lack."""
+        """Return the names of a backbone and a dataset in the paper's tables; ``None`` for a missing name."""
         known = self.datasets.get(dataset)  # ``dataset`` may be a group of a dataset's classes, which has no entry
         return self.backbone(backbone).published_as, known.published_as if known else None
 

@@ -127,7 +127,7 @@ def _as_user_error(problem: ErrorDetails, data: Any, location: Location) -> User
     kind, context, path = problem["type"], problem.get("ctx", {}), problem["loc"]
     for key in path[:-2] if path[-1:] == ("[key]",) else path:
         if isinstance(data, dict) and data.get("kind") == key:
-            data = None  # pydantic adds the kind of a route to the path
+            data = None  # not a key of the file: pydantic adds the kind of a route
             continue
         location /= key
         data = data.get(key) if isinstance(data, dict) else None

@@ -121,7 +121,7 @@ def _check_size(text: str) -> None:
             size += open_[-1][1]
             open_[-1] = (open_[-1][0], size)
         if size > MAX_VALUES:
-            raise _refusal(event, f"more than {MAX_VALUES} values, those that aliases repeat included")
+            raise _refusal(event, f"more than {MAX_VALUES} values, repetitions by aliases included")
 
 
 def _refusal(of: Any, problem: str) -> yaml.MarkedYAMLError:

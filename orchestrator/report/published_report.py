@@ -1,4 +1,4 @@
-"""Writes reports of published numbers: those of the paper, or those of the literature on the field's datasets."""
+"""Writes a report of published numbers: the paper's, or the literature's on the usual few-shot datasets."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -18,7 +18,7 @@ TOLERANCE = 1e-9
 
 VERDICT = "verdict.json"
 _OF_RULE = (VERDICT, "tables/verdict_")
-"""How the names of the files begin that depend on the verdict's rule."""
+"""Beginnings of the names of the files that depend on the rule of the verdicts."""
 
 
 def verify_bundle(path: Path) -> tuple[Bundle, list[str]]:

@@ -96,7 +96,7 @@ def _mean_and_std(values: Sequence[float]) -> dict[str, float]:
 
 
 def _averaged(result: Result) -> tuple[float, float]:
-    """Return accuracy and zero-shot accuracy, per cent, of the test splits that the report's means take.
+    """Return accuracy and zero-shot accuracy, per cent, of the test splits that count in the report's means.
 
     On the track ``ood`` these are the shifted test sets, on ``base_to_new`` the harmonic mean, elsewhere the target.
     """

@@ -17,8 +17,8 @@ from orchestrator.util.units import pluralize
 HOST = "127.0.0.1"
 
 _CURVES = "tags.kind = 'curve' and tags.ablation = 'false'"
-"""The filter that finds the runs of the kind ``curve``, without ablations. Each is about one method on one backbone and
-domain."""
+"""The filter that finds the runs of the kind ``curve``, without ablations. Each run is about one method on one
+backbone and domain."""
 
 _MEANS = "tags.kind = 'mean' and tags.in_best_set = 'yes' and tags.ablation = 'false'"
 

@@ -101,12 +101,12 @@ class ComparisonGroup:
 
     @property
     def mean_of(self) -> str:
-        """Words for the value that a mean over datasets averages: ``accuracy``."""
+        """What a mean over datasets averages, in words: ``accuracy``."""
         return self.metric.averaged_on(self.track)
 
     @property
     def mean_text(self) -> str:
-        """Words for the value that a mean over datasets averages, with its unit: ``accuracy in per cent``."""
+        """What a mean over datasets averages, in words, with the unit: ``accuracy in per cent``."""
         return f"{self.mean_of} {self.metric.in_per_cent}"
 
     @cached_property
@@ -214,7 +214,7 @@ class ComparisonGroup:
     @property
     def seeds_text(self) -> str:
         """The number of seeds from which deviations are computed, for captions: ``n = 3``."""
-        return f"n = {len(self.seeds)}" if len(self.seeds) != 1 else "n = 1, so none is given"
+        return f"n = {len(self.seeds)}" if len(self.seeds) != 1 else "n = 1, so no deviation"
 
     def deviation_text(self, mark: str, of: str = "") -> str:
         """Return a sentence for a caption that says what the error bars or bands of a figure are.

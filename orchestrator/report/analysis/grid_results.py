@@ -130,7 +130,7 @@ class GridResults:
 
     @cached_property
     def groups(self) -> tuple[ComparisonGroup, ...]:
-        """The groups that have rows, by track, and for each track in the order of the plan.
+        """The groups that have rows, sorted by track. Groups of the same track are in the order of the plan.
 
         Ablations get a separate group. The domain's group has means over all datasets of the domain. An ablation is
         planned on only some of these datasets, so it would have no mean in the domain's group. For comparison, the
@@ -181,7 +181,7 @@ class GridResults:
 
     @property
     def test_splits(self) -> int:
-        """The number of scored test splits. A mean over class groups is no test split."""
+        """The number of scored test splits. Means over class groups are not counted."""
         scored = ((result.cell, evaluation.dataset) for result in self.results for evaluation in result.evaluations)
         return len({(cell.domain, cell.dataset.name, dataset) for cell, dataset in scored})
 

@@ -21,7 +21,7 @@ class Variant:
     """One label of a method with its settings.
 
     Attributes:
-        rule: the cells' rule for sources.
+        rule: the field ``sources_rule`` of the variant's cells.
         sources: number of sources of a cell; ``None`` if it differs between targets.
         random_sources: whether the number of sources counts as a numeric setting. It counts for the first variant,
             which uses all sources, and where the sources may have been drawn at random. It does not count if all seeds

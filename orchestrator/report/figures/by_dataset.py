@@ -32,7 +32,7 @@ be read on both."""
 def drawn_ks(group: ComparisonGroup) -> list[int]:
     """Return every k for which accuracies by dataset are drawn.
 
-    Of 4 and 16, those that the group has are drawn. If it has neither, its largest k is drawn.
+    k = 4 and k = 16 are drawn if the group has them. If it has neither, its largest k is drawn.
     """
     return [k for k in group.ks if k in _DRAWN_KS] or [group.ks[-1]]
 

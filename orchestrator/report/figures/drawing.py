@@ -112,7 +112,7 @@ def _escape_missing(figure: Any) -> bool:
     missing = {ord(c): f"[U+{ord(c):04X}]" for text in texts for c in text.get_text() if c not in known}
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) if missing):
         labels = [label.get_text() for label in axis.get_majorticklabels()]
-        if any(ord(c) in missing for c in "".join(labels)):  # a formatter would set the old texts again
+        if any(ord(c) in missing for c in "".join(labels)):  # fixed ticks: a formatter would set the old texts again
             axis.set_ticks(axis.get_majorticklocs(), [label.translate(missing) for label in labels])
     for text in texts if missing else ():
         text.set_text(text.get_text().translate(missing))
@@ -200,6 +200,6 @@ def inline_svg(figure: FigureFile) -> str:
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = re.sub(r'href="#', f'href="#{prefix}', svg).replace("url(#", f"url(#{prefix}")
     svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
-    # An <svg> element inside HTML needs no namespaces, which look like addresses of other files.
+    # An <svg> element inside HTML needs no namespaces. They look like links to other files, so they are removed.
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
     return svg.replace("<svg", f'<svg role="img" aria-label="{escape(figure.title)}"', 1)

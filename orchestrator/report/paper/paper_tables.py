@@ -82,7 +82,7 @@ _SUBSTITUTE = (
     "Measured, at least in part, under a changed protocol, because this protocol plans no such cell. rows.csv names "
     "the changed protocol."
 )
-_FEWER_SEEDS = "Over fewer seeds than the rest; the CSV says how many."
+_FEWER_SEEDS = "Over fewer seeds than the other numbers; the CSV says how many."
 
 
 def published_tables() -> Iterator[Table]:

@@ -82,7 +82,7 @@ class PublishedFootnote(StrictModel):
     text: str
 
     def is_about(self, values: Mapping[str, object]) -> bool:
-        """Return whether the note is one of those that :func:`notes_on` returns for ``values``."""
+        """Return whether :func:`notes_on` returns this note for ``values``."""
         listed = {"method": self.methods, "backbone": self.backbones, "dataset": self.datasets, "shots": self.shots}
         conditions = {axis: own for axis, own in listed.items() if own}
         same_scope = min(len(conditions), 2) == min(len(values), 2)
@@ -115,7 +115,7 @@ def published_footnotes() -> tuple[PublishedFootnote, ...]:
 def notes_on(label: str, values: Mapping[str, object]) -> tuple[str, ...]:
     """Return the texts of a table's footnotes about a number, a method, a dataset or the whole table.
 
-    ``label``: that of the table, without ``tab:``. ``values``: axis -> value. A number has all axes, a dataset or a
+    ``label``: the table's label, without ``tab:``. ``values``: axis -> value. A number has all axes, a dataset or a
     method has one, and the whole table has none. A note with several conditions is printed at the numbers. A note with
     a condition on only one axis is printed at the name of the dataset or method.
     """

@@ -33,7 +33,7 @@ def main_table(grid: GridResults, group: ComparisonGroup) -> Table:
     dash_note = "A dash: no seed has every dataset yet."
     if grid.raced:
         dash_note = (
-            "A dash: not every dataset was measured, as after a race; in brackets the mean over those that were."
+            "A dash: not every dataset was measured, as after a race; the mean over the measured ones is in brackets."
         )
     title = f"{score[0].upper()}{score[1:]} by method and shots" if any(group.ks) else f"Mean {score} by method"
     header = ("method", *(k_title(k, group.metric.title) for k in group.ks))
