@@ -4,8 +4,7 @@ Paper: arXiv:2310.02575. The tower is ``theta_0 + sum_t clamp(lambda_tp, 0, 1) t
 The coefficients lambda start at 0.3. There are 500 steps of Adam at a rate of 1e-3. Each step draws two batches of 16
 unlabelled test images. The frozen text head predicts their classes, and the loss is the sum of the two batches' mean
 entropies. A coefficient that leaves [0, 1] gets no more gradient. All numbers are the official ones, which are the same
-for all datasets; no label is used.
-ViT-B has 152 coefficients per source, ViT-L/14 has 296.
+for all datasets; no label is used. ViT-B has 152 coefficients per source, ViT-L/14 has 296.
 
 What differs: the official code merges models of several tasks, and sums the loss over test images of the same tasks.
 Here there is one task, and no source is a model of that task.

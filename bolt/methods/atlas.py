@@ -15,7 +15,7 @@ support that is repeated in other views until an epoch has 10 batches. What diff
   code takes 10 epochs of batches of 128.
 - The last epoch is kept. The official code keeps the epoch with the best accuracy on a labelled validation split, which
   a few-shot task does not have.
-- At test time, one epoch at a learning rate of 1e-2 replaces 10 epochs at 1e-3. A coefficient can move equally far.
+- At test time, one epoch at a learning rate of 1e-2 replaces 10 epochs at 1e-3, so a coefficient can move equally far.
 - The switch ``atlas: as_published`` follows the BOLT authors' code: it does not repeat the support, clips the scaled
   gradient, and makes a step only after a full group of batches (:class:`bolt.training.loop.ReferenceDeviations`).
 - The switch ``atlas_tta: as_published`` sets the coefficients back to zero before scoring, as the BOLT authors do.

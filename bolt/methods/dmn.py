@@ -15,7 +15,7 @@ row of higher entropy. What differs from the official code:
 - An image has one view by default; the official code has 32. With ``views``, the predicted class and its entropy are
   computed as in the official code: from the mean of p over the 10 per cent of the views with the lowest entropy. The
   official crops keep half of the image or more; here all methods that read views share the same crops.
-- A saved model has the memory after the last image. ``details`` give the share of images for which the saved
+- A saved model has the memory as it is after the last image. ``details`` give the share of images for which the saved
   model predicts the class that was predicted when the image came.
 
 Shape legend: N images, C classes, D joint embedding width, R rows of a class.

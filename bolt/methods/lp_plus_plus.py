@@ -21,7 +21,7 @@ What differs from the official code:
   pictures, at 4 images a class, 300 steps give 69.1 % and the chosen number gives 70.3 %. At 8 images a class the
   chosen numbers range from 30 to 480. If a class has a single image, this image cannot be left out. Then
   ``one_shot_steps`` are taken: 120 steps gave 66.1 %, 300 steps 64.7 %. ``search: fixed`` takes ``steps``.
-- The steps cycle through ``views`` augmented views. The step size is the smallest one of all views. With one view, the
+- The steps cycle through ``views`` augmented views. The smallest step size of all views is used. With one view, the
   method is the paper's.
 
 ``variant: official_code`` repeats the official loop. w starts at the sum of the features, b is random, and the momentum

@@ -10,7 +10,7 @@ for k shots, and run several rates. Here:
 
 - lambda is 1/k, and the rate is 1e-4, which the authors use in combinations with other methods. Their other runs have a
   rate of 1e-5, but with weights in half precision. With the penalty, the rate matters little: with k = 1, all rates
-  from 1e-4 on end at the same minimum in a simulation of ViT-B's size.
+  of at least 1e-4 end at the same minimum in a simulation of ViT-B's size.
 - The steps cycle through 20 views, as many as the other methods read. The authors draw 300 views.
 
 The images pass through the frozen tower once per view. A step is then one small matrix product.

@@ -18,8 +18,8 @@ other numbers for other datasets, and does not say how they were chosen. alpha_n
 and sizes are the same in all official configurations.
 
 Every image is scored as it comes, as in the paper, in the order that the task's seed gives and in the un-augmented
-view. A saved model has the caches after the last image. ``details`` give the share of images for which the saved
-model predicts the class that was predicted when the image came. The official code's 64 views of each image, for
+view. A saved model has the caches as they are after the last image. ``details`` give the share of images for which the
+saved model predicts the class that was predicted when the image came. The official code's 64 views of each image, for
 ImageNet's variants, are left out.
 
 Shape legend: N test images, C classes, D joint embedding width, K keys in both caches.

@@ -17,7 +17,7 @@ mu_c starts at the mean of class c's support images, and lambda is 0.5. In mu an
 the weight ``50 gamma``, and all test images together have the weight 1. W also links a support image to its 3 nearest
 test images, and so passes its label to them. The benchmark's tracks give a method either labelled or test images, so
 only users of the library reach this form. The official code tries gamma = 0.002, 0.01, 0.02 and 0.2 on labelled
-validation images. Here gamma is 0.02, which gives both sets the same weight.
+validation images. Here gamma is 0.02, which gives support and test images the same weight.
 
 The official code's few-shot form has three mistakes, which are not repeated here:
 
