@@ -154,7 +154,8 @@ def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: st
     chosen = given.split(",") if given else splits if len(splits) == 1 else [*map(parts.get, ("train", "test"))]
     if len(chosen) > 2 or not set(chosen) <= {*splits}:
         what = f"{repo} has the splits {', '.join(splits)}"
-        hint = f"name one split to divide 80/20, or a training and a test split: hf:{repo}@{','.join(splits[:2])}"
+        two = ",".join(sorted(splits, key=lambda split: part_of(split) != "train")[:2])
+        hint = f"name one split to divide 80/20, or a training and a test split: hf:{repo}@{two}"
         raise UserError(what, hint=hint)
     named = {"all": chosen[0]} if len(chosen) == 1 else {"train": chosen[0], "test": chosen[1]}
     return {"splits": named, **({"config": config} if config else {})}
@@ -170,11 +171,11 @@ def _columns(shard: Path, given: Mapping[str, str]) -> dict[str, str]:
         raise UserError(f"cannot be read as parquet: {error}", where=str(shard)) from None
     features, chosen = features_in(schema), {}
     for key, option, kind, others in (
-        ("image", "path", "Image", [field.name for field in schema if field.type.num_fields]),
-        ("label", "label", "ClassLabel", [name for name in COLUMNS["label"] if name in schema.names]),
+        ("image", "path", "Image", [field.name for field in schema if "binary" in str(field.type)]),
+        ("label", "label", "ClassLabel", [name for name in COLUMNS["label"] if name in schema.names][:1]),
     ):
         typed = [name for name, facts in features.items() if isinstance(facts, dict) and facts.get("_type") == kind]
-        names = [given[option]] if option in given else typed or others[:1]
+        names = [given[option]] if option in given else typed or others
         if len(names) != 1 or names[0] not in schema.names:
             what = f"the column of the {key}s may be {' or '.join(names)}" if len(names) > 1 else f"no column of {key}s"
             columns = ", ".join(schema.names)

@@ -199,8 +199,7 @@ def _read_parquet_table(path: Path) -> Table:
         raise ValueError(f"it needs one column of encoded images and one of labels, and has {has}")
     if with_paths or not encoded:
         return Table({name: [_text(value) for value in column] for name, column in values.items()}, [])
-    complete = next((name for name, column in values.items() if None not in column), texts[0])
-    shard = Shards(path.parent, [path.name], encoded[0], complete)
+    shard = Shards(path.parent, [path.name], encoded[0], texts[0])
     columns = {}
     for name, column in values.items():
         classes = dict(enumerate(names_in(schema, name) or ()))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute, PartName
 from orchestrator.datasets.part import Contents, Part, make_part, numbered_classes, refetch_hint
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, shorten
 from orchestrator.util.units import pluralize
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def read_parquet(entry: DatasetEntry, folder: Path) -> Contents:
     for part in route.splits:
         try:
             shards[part] = Shards(folder, shards_of(paths, route, part), **route.columns)
+            shards[part].check_labels(folder)
         except UserError as error:
             where, hint = error.where or str(folder), error.hint or refetch_hint(entry)
             raise UserError(error.what, where=where, hint=hint) from None
@@ -117,7 +118,8 @@ class Shards:
                 if absent := {image, label} - set(file.schema_arrow.names):
                     what = f"has no column {min(absent)!r}, only {', '.join(file.schema_arrow.names)}"
                     raise UserError(what, where=str(folder / path))
-                self.values += file.read(columns=[label], use_threads=False).column(label).to_pylist()
+                read = file.read(columns=[label], use_threads=False).column(label).to_pylist()
+                self.values += [int(v) if isinstance(v, float) and v.is_integer() else v for v in read]
             except (pa.ArrowException, OSError) as error:
                 raise UserError(f"cannot be read as parquet: {error}", where=str(folder / path)) from None
             self.files.append(file)
@@ -127,9 +129,6 @@ class Shards:
                 "the files of one part (train or test) do not give the same class names in the same order",
                 where=str(folder / paths[0]),
             )
-        if None in self.values:
-            missing = f"{self.values.count(None)} images have no label in column {label!r}"
-            raise UserError(f"{missing} of {pluralize(len(paths), 'file')}", where=str(folder))
         (self.names,) = named
         self.groups = [(file, group) for file in self.files for group in range(file.num_row_groups)]
         rows = (file.metadata.row_group(group).num_rows for file, group in self.groups)
@@ -138,13 +137,24 @@ class Shards:
         self.kept: dict[int, pa.ChunkedArray[Any]] = {}
         self.lock = threading.Lock()
 
+    def check_labels(self, folder: Path) -> None:
+        """Raise ``UserError`` for missing labels, and for labels that are neither texts nor whole numbers."""
+        if missing := sum(value is None or value in ("", []) or value != value for value in self.values):
+            hint = "rows without a label cannot be used: name another column (--column label=NAME) or another split"
+            what = f"{missing} images have no label in {pluralize(len(self.paths), 'file')}"
+            raise UserError(what, where=str(folder), hint=hint)
+        if other := [row for row, value in enumerate(self.values) if not isinstance(value, str | int)]:
+            what = f"the label {shorten(repr(self.values[other[0]]))} is neither a text nor a whole number"
+            raise UserError(what, where=self.origin(other[0]), hint="name another column: --column label=NAME")
+
     def part(self, names: Sequence[str]) -> Part:
         """Return the labelled images. Raises ``UserError`` for a label that is not in ``names``."""
         number = {name: label for label, name in enumerate(names)}
         labels = [number.get(value, -1) if isinstance(value, str) else int(value) for value in self.values]
         if beyond := [row for row, label in enumerate(labels) if not 0 <= label < len(names)]:
             what = f"the label {self.values[beyond[0]]!r} is outside 0 to {len(names) - 1}"
-            raise UserError(what, where=self.origin(beyond[0]))
+            hint = "-1 often means that an image has no label; name a split with labels: hf:OWNER/NAME@SPLIT"
+            raise UserError(what, where=self.origin(beyond[0]), hint=hint * (self.values[beyond[0]] == -1))
         return make_part(labels, self.content, self.origin)
 
     def content(self, index: int) -> io.BytesIO:

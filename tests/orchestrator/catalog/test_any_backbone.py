@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from rich.console import Console
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from timm.models import register_model
 from timm.models.vision_transformer import VisionTransformer
 from torch.nn import Module
@@ -250,6 +250,15 @@ def test_methods_that_need_named_matrices_are_refused_before_any_work(resnet: Pa
     planned = invoke("plan", *grid(resnet, "zero_shot", method), "--only", "method=zero_shot")
     assert "1 cell" in planned
     assert "features only" in planned
+
+
+def test_a_logit_scale_that_is_no_logarithm_is_one_message(resnet: Path, tmp_path: Path) -> None:
+    """Regression: it was a traceback."""
+    tensors = load_file(resnet / "small.safetensors") | {"logit_scale": torch.tensor(100.0)}
+    save_file(tensors, tmp_path / "small.safetensors")
+    words = ("--name", "other", "--gelu", "--catalog", tmp_path / "own.yaml")
+    with pytest.raises(UserError, match="the logit_scale of other is 100"):
+        invoke("backbones", "add", resnet / "small.json", "--file", tmp_path / "small.safetensors", *words)
 
 
 def test_it_has_no_sources(resnet: Path) -> None:

@@ -38,12 +38,10 @@ def online(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
 
 
-def shard(first: int, labels: str = "label", named: bool = True) -> bytes:
+def shard(first: int, labels: str = "label", named: bool = True, values: Any = (0, 1, 0, 1, 0)) -> bytes:
     """Return a parquet file of five images; the column ``labels`` has the classes' names in the hub's metadata."""
-    rows = {
-        "image": [{"bytes": picture(first + i), "path": None} for i in range(5)],
-        **{name: [i % 2 for i in range(5)] for name in labels.split(",")},
-    }
+    images = [{"bytes": picture(first + i), "path": None} for i in range(5)]
+    rows = {"image": images, **{name: list(values) for name in labels.split(",")}}
     names = {name: {"names": list(CLASSES), "_type": "ClassLabel"} for name in labels.split(",")} if named else {}
     features = {"info": {"features": {"image": {"_type": "Image"}, **names}}}
     table = pa.table(rows).replace_schema_metadata({b"huggingface": json.dumps(features).encode()})
@@ -52,6 +50,13 @@ def shard(first: int, labels: str = "label", named: bool = True) -> bytes:
     return stream.getvalue()
 
 
+def _two_pictures() -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(pa.table({"mask": [picture(0)], "image": [picture(1)], "label": [0]}), stream)
+    return stream.getvalue()
+
+
+TWO_PICTURES = _two_pictures()
 CONTENT = {
     "README.md": b"# pets",
     "data/train-00000-of-00002.parquet": shard(0),
@@ -154,6 +159,12 @@ def test_hub_datasets_are_added(
         ({"train.parquet": shard(0, "fine,coarse")}, "", "the column of the labels may be fine or coarse"),
         ({"train.parquet": shard(0, "kind", named=False)}, "", "no column of labels"),
         ({"train.parquet": b"PAR1"}, "", "cannot be read as parquet"),
+        ({"train.parquet": shard(0), "validation.parquet": shard(5)}, "", "hf:owner/pets@train,validation"),
+        ({"train.parquet": shard(0, values=[0, 1, 0, 1, -1])}, "", "-1 often means that an image has no label"),
+        ({"train.parquet": shard(0, "y", named=False, values=[0, 1, 0, 1, 0.5])}, "", "the label 0.5 is neither"),
+        ({"train.parquet": shard(0, named=False, values=[[0], [1], [0], [1], [0, 1]])}, "", "the label [0] is neither"),
+        ({"train.parquet": shard(0, named=False, values=[0, 1, 0, 1, float("nan")])}, "", "1 images have no label"),
+        ({"train.parquet": TWO_PICTURES}, "", "the column of the images may be mask or image"),
         ({"images.zip": b""}, "", "holds neither parquet files nor images"),
     ],
 )
