@@ -8,6 +8,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import psutil
 import pytest
 
 from orchestrator.store import Store
@@ -16,6 +17,7 @@ from orchestrator.tracking.location import tracking_location
 from orchestrator.tracking.tracker import Tracker
 from tests.conftest import GiveDatabase
 from tests.helpers import command
+from tests.helpers.listening import LOOPBACK, listening
 from tests.helpers.ray_nodes import free_port
 from tests.helpers.waiting import TIMEOUT, wait_for
 
@@ -95,9 +97,12 @@ def test_ui_serves_on_loopback_until_ctrl_c(folder: Path) -> None:
     )
     try:
         wait_for(lambda: is_healthy(port), pause=0.5)
+        found = listening(psutil.Process(process.pid))
     finally:
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=TIMEOUT)
+    assert found
+    assert set().union(*found.values()) <= LOOPBACK, found
     assert f"http://127.0.0.1:{port}/#/experiments/" in output
     assert "searchFilter=" in output
 

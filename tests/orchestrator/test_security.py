@@ -1,8 +1,8 @@
-"""Security: what listens, what is never executed, and what hostile names can do.
+"""Security: what is never executed, and what hostile names can do.
 
-Other tests cover names that leave the store (``orchestrator/store``, ``fuzz``), archives that leave their folder
-(``orchestrator/datasets/test_unpack``), and pickles in checkpoints (``bolt/clip/test_checkpoints``) and in datasets
-(``orchestrator/datasets/test_routes``).
+Other tests cover what listens (``e2e/test_commands``, ``orchestrator/execution/test_cluster``), names that leave the
+store (``orchestrator/store``, ``fuzz``), archives that leave their folder (``orchestrator/datasets/test_unpack``), and
+pickles in checkpoints (``bolt/clip/test_checkpoints``) and in datasets (``orchestrator/datasets/test_routes``).
 """
 
 import ast
@@ -10,7 +10,6 @@ import csv
 import json
 import pickle
 import socket
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -28,13 +27,10 @@ from orchestrator.catalog.yaml_files import parse_yaml
 from orchestrator.datasets.images import read_images
 from orchestrator.grid import load_grid
 from orchestrator.store.results import Failure
-from orchestrator.tracking.location import TrackingLocation
-from orchestrator.tracking.ui import ui_command, ui_environment
 from orchestrator.util.errors import UserError
 from tests.helpers import cells as samples
-from tests.helpers.listening import LOOPBACK, listening
+from tests.helpers.listening import listening
 from tests.helpers.small_results import write
-from tests.helpers.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(path for room in ("bolt", "orchestrator") for path in (ROOT / room).rglob("*.py"))
@@ -142,28 +138,6 @@ def test_the_look_at_what_listens_sees_an_open_port() -> None:
         server.bind(("0.0.0.0", 0))
         server.listen()
         assert "0.0.0.0" in set().union(*listening(psutil.Process()).values())
-
-
-@pytest.mark.server
-def test_the_tracking_ui_listens_on_loopback_only(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = ui_command(TrackingLocation(f"sqlite:///{tmp_path}/mlflow.db", (tmp_path / "artifacts").as_uri()), port)
-    with (
-        open(tmp_path / "log", "wb") as log,
-        subprocess.Popen(command, env=ui_environment(), stdout=log, stderr=log) as server,
-    ):
-        try:
-            root = psutil.Process(server.pid)
-            wait_for(lambda: bool(listening(root)) or server.poll() is not None, pause=0.3)
-            found = listening(root)
-            assert set().union(*found.values()) <= LOOPBACK, found
-            assert found, (tmp_path / "log").read_text()
-        finally:
-            for process in root.children(recursive=True):
-                process.kill()
-            server.kill()
 
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>'

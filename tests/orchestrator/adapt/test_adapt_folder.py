@@ -191,7 +191,7 @@ def test_with_one_image_of_a_class_the_first_candidate_is_taken_and_no_accuracy_
 
 def test_a_candidate_that_does_not_fit_the_time_is_left_out_with_the_reason(tmp_path: Path) -> None:
     write_photographs(tmp_path / "ware", 3)
-    done = adapt(tmp_path, ("zero_shot", "full_finetune(epochs=300)"), minutes=0.15)
+    done = adapt(tmp_path, ("zero_shot", "full_finetune(epochs=100)"), minutes=0.05)
     assert done.chosen.text == "zero_shot"
     assert not done.trials[1].is_measured
     assert "did not fit" in done.trials[1].left_out

@@ -45,14 +45,16 @@ def adapt(cell: Cell, loaded: ArtifactCache) -> tuple[Adapted, Tensor]:
 
 
 CHOOSE_ON_THE_SUPPORT = ["bolt", "gda", "linear_probe", "logistic_probe", "lp_plus_plus", "proker", "tip_adapter_f"]
+NAMES = [name for name, method in METHODS.items() if TRACKS["base_to_new"].takes(method)]
+EMBED_CLASSES = [name for name in NAMES if METHODS[name].trains_text(METHODS[name].configure({}))]
 VARIATIONS = {
-    "base_to_new": [name for name, method in METHODS.items() if TRACKS["base_to_new"].takes(method)],
+    "base_to_new": [*EMBED_CLASSES, "bolt", "clip_adapter", "lora", "two_stage", "zero_shot"],
     "cross_dataset": ["clip_adapter", "coop", "maple", "zero_shot"],
     "imbalanced": CHOOSE_ON_THE_SUPPORT,
     "ood": CHOOSE_ON_THE_SUPPORT,
 }
-"""Methods on the tracks that vary few-shot adaptation: all that name new classes, and a few where only the draw or the
-scored images differ."""
+"""Methods on the tracks that vary few-shot adaptation: all that embed new classes themselves, and a few of those whose
+own part is that of the few-shot track."""
 
 
 @pytest.fixture(scope="module")

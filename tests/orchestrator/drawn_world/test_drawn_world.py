@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 from safetensors.torch import load_file
 from torch.nn import functional
 
+from orchestrator.datasets.copies import find_copies, small_version
 from orchestrator.drawn_world.drawing import draw_split as draw
 from orchestrator.drawn_world.tasks import TASKS, VARIANTS, GlyphTask, sizes
 
@@ -76,10 +78,12 @@ def test_drawing_a_task_is_repeatable_and_leaves_the_global_generators_alone(nam
 
 @pytest.mark.parametrize("name", TRAINABLE)
 def test_no_test_image_is_in_the_training_split(name: str) -> None:
-    train = {image.tobytes() for image in drawn(name, "train")[0]}
-    test = {image.tobytes() for image in drawn(name, "test")[0]}
+    images = drawn(name, "train")[0]
+    train, test = ({image.tobytes() for image in drawn(name, split)[0]} for split in ("train", "test"))
     assert len(train) == sizes(name)["train"]
     assert not train & test
+    looks = [small_version(Image.fromarray(pixels)) for pixels in images[:100]]
+    assert find_copies([str(number).encode() for number in range(100)], looks) == [], "nor a copy that looks alike"
 
 
 @pytest.mark.parametrize(("name", "target"), VARIANTS.items())

@@ -8,6 +8,7 @@ import csv
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,7 @@ def recorded() -> list[tuple[Cell, float, float]]:
     return [(cell, float(row["gflop"]), float(row["seconds"])) for cell, row in zip(cells, rows, strict=True)]
 
 
+@cache
 def play(slots: int, slower: Callable[[float], float] = lambda share: 1.0, lost: float = 0.0) -> Played:
     """Play the recorded cells in their order on so many slots, without waiting.
 

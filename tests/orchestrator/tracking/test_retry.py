@@ -117,19 +117,19 @@ def test_sync_gives_up_a_store_that_stays_away_but_not_one_that_gets_on() -> Non
         raise ConnectionRefusedError("nobody there")
 
     with pytest.raises(ConnectionRefusedError):
-        retry_sync(away, SILENT, **QUICK)
+        retry_sync(away, SILENT, **{**QUICK, "total": 0.3})
     got = 0
 
     def slow(tell: Tell) -> SyncReport:  # falls over after each run, for longer than `total`
         nonlocal got
         got += 1
-        tell(got, 60)
-        if got == 60:
-            return SyncReport(60, 0, 0)
+        tell(got, 30)
+        if got == 30:
+            return SyncReport(30, 0, 0)
         time.sleep(0.05)
         raise ConnectionResetError("again")
 
-    assert retry_sync(slow, SILENT, **{**QUICK, "total": 2.0}) == SyncReport(60, 0, 0)
+    assert retry_sync(slow, SILENT, **{**QUICK, "total": 1.0}) == SyncReport(30, 0, 0)
 
 
 def test_a_store_that_never_answers_does_not_hold_sync_for_ever() -> None:
