@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,18 +20,14 @@ from tests.faults.conftest import SECONDS
 from tests.faults.faults import FAULTS, can_inject
 from tests.helpers import faulty_method
 from tests.helpers.grid_run import SMALL_GRID, SMALL_GRID_CELLS, GridRun, scores
-from tests.helpers.ray_nodes import MultiNodeCluster, alive
+from tests.helpers.ray_nodes import MultiNodeCluster, alive, short_cluster
 from tests.helpers.waiting import until
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiNodeCluster]:
-    folder = Path(tempfile.mkdtemp(prefix="bf-", dir="/tmp"))  # sockets lie in it, and pytest's own paths are too long
-    try:
-        with MultiNodeCluster(folder) as started:
-            yield started
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with short_cluster(tmp_path_factory.mktemp("ray")) as started:
+        yield started
 
 
 def inject(grid_run: GridRun, name: str, rng: np.random.Generator) -> str:

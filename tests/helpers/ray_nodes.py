@@ -8,10 +8,12 @@ node can be found, frozen and killed as a whole, and other instances of Ray are 
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -290,6 +292,22 @@ class MultiNodeCluster(Service):
         except OSError:
             return False
         return True
+
+
+@contextlib.contextmanager
+def short_cluster(logs: Path, workers: int = 2) -> Iterator[MultiNodeCluster]:
+    """Start a cluster in a folder with a short path. At the end, its files are copied into the folder ``logs``.
+
+    pytest's own folders have paths that are too long, but pytest keeps them.
+    """
+    with tempfile.TemporaryDirectory(prefix="m", dir="/tmp", ignore_cleanup_errors=True) as short:
+        try:
+            with MultiNodeCluster(Path(short), workers) as started:
+                yield started
+        finally:
+            shutil.copytree(
+                short, logs, ignore=shutil.ignore_patterns("sockets", "token"), symlinks=True, dirs_exist_ok=True
+            )
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -10,19 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import cells as samples
-from tests.helpers.ray_nodes import MultiNodeCluster
+from tests.helpers.ray_nodes import MultiNodeCluster, short_cluster
 from tests.helpers.waiting import TIMEOUT, until
 
 pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[MultiNodeCluster]:
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiNodeCluster]:
     """A cluster of one node, beside the head. The last test adds another one."""
-    with (
-        tempfile.TemporaryDirectory(prefix="m", dir="/tmp") as short,
-        MultiNodeCluster(Path(short), workers=1) as started,
-    ):
+    with short_cluster(tmp_path_factory.mktemp("ray"), workers=1) as started:
         yield started
 
 
