@@ -37,8 +37,8 @@ FEW_SHOTS = (1, 4)
 """Support features hold 1, 4 or all stored images per class: the smallest of these numbers that is enough for a cell's
 k. If support features always held all images, a grid of one shot would encode sixteen times too many.
 
-The number depends on the cell's k alone, and not on the other k of the grid. So a cell reads features with the same
-bits in every grid. If other images were encoded in the same batch, the last bits could differ.
+The number depends on the cell's k alone, and not on the grid's other values of k. So a cell reads features with the
+same bits in every grid. If other images were encoded in the same batch, the last bits could differ.
 """
 
 

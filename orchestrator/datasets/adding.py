@@ -95,8 +95,8 @@ def add_dataset(
 
     Args:
         advance: called with the number of decoded images and the number of all images.
-        find: returns the layout, given the dataset's key, the names of columns, and what to raise instead of fetching
-            if the key is taken; by default :func:`find_layout`.
+        find: called with the dataset's key, the names of columns, and an error to raise before anything is fetched
+            (``None`` if the key is free); returns the layout. By default :func:`find_layout`.
 
     An entry of this name with the same fields and the same images stays as it is: an earlier command may have been
     killed after it wrote the entry.

@@ -46,7 +46,7 @@ def checksums_file(entry: DatasetEntry, data_root: Path) -> Path:
 
 
 def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
-    """Record the present image files of a user's folder or table of images.
+    """Record the current image files of a user's folder or table of images.
 
     For an image inside a parquet or tar file, the parquet or tar file is recorded. Nothing is recorded if the data root
     is read-only.

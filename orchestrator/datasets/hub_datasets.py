@@ -32,7 +32,7 @@ FETCHED = ".fetched"
 
 
 def hub_name(address: str) -> Path:
-    """Return the repository of a hub address as a path. Raises ``UserError`` if the text is no such address."""
+    """Return the repository in a hub address as a path. Raises ``UserError`` for any other text."""
     return Path(_address(address)["repo"])
 
 
@@ -57,7 +57,7 @@ def fetch_layout(
         address: ``hf:OWNER/NAME``, with ``:CONFIG`` to name one of several configurations, and with ``@SPLIT`` or
             ``@TRAIN,TEST`` to name splits.
         columns: the columns that the user names: ``path`` (the images) or ``label`` -> the column's name.
-        taken: raised if the dataset would have to be fetched, because its name is another dataset's.
+        taken: the error to raise if another dataset has this name, unless the folder is there already; else ``None``.
 
     Raises ``UserError`` if the address, the repository, its splits or its columns cannot be used, or if
     ``data_root/name`` exists and was not fetched from this repository.

@@ -235,8 +235,8 @@ def choose_columns(
 
     The choice is a mapping: ``path``, ``label`` or ``split`` -> name of the column. A column that the user has
     ``given`` is taken, or else a column with a usual name. If there is none, the values decide. Paths are in a column
-    in which every value is an image file; such a column precedes an ``id`` of numbers. Splits are in a column in which
-    every value names a part, such as ``train``. Labels are in the remaining column, if only one remains.
+    in which every value is an image file; such a column is preferred to an ``id`` of numbers. Splits are in a column in
+    which every value names a part, such as ``train``. Labels are in the remaining column, if only one remains.
 
     Raises ``UserError`` if two columns may have the paths, or the labels, or if a column of yes and no seems to state
     the split.

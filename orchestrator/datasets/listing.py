@@ -72,7 +72,7 @@ def verified_view(found: Verified) -> RenderableType:
     spread = f"{min(train)} to {max(train)}"
     if len(train) <= SHOWN_CLASSES:
         spread = ", ".join(f"{word} {count}" for word, count in zip(raw.class_names, train, strict=True))
-    head = f"{found.entry.name}: {len(train)} classes, {len(raw.train):,} train and {len(raw.test):,} test"
+    head = f"{found.entry.name}: {len(train)} classes, {len(raw.train):,} training and {len(raw.test):,} test images"
     if raw.validation:
         head += f", and {len(raw.validation):,} for validation"
     lines = [Text(head, "bold"), Text(f"  images per class in train: {spread}")]

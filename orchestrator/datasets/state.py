@@ -106,7 +106,8 @@ def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
         images, expected = len(found.train) + len(found.test), entry.sizes.train + entry.sizes.test
         if len(found.class_names) == entry.classes and images >= FEWEST * expected:
             return None
-        why = f"it has {len(found.class_names)} classes and {images:,} images, not {entry.classes} and {expected:,}"
+        why = f"it has {len(found.class_names)} classes and {images:,} images; "
+        why += f"the catalog says {entry.classes} classes and {expected:,} images"
     hint = f"rename the folder; to add images of your own: python -m orchestrator data add {folder} "
     hint += f"--name my-{entry.name}"
     if any(folder.glob("split_zhou_*.json")) or any((folder / name).exists() for name in ("variants.txt", "images")):

@@ -92,7 +92,7 @@ def ray_backend(
 
     ``address`` and ``cell_limit`` (seconds) are those of :class:`~orchestrator.execution.run.RunOptions`. ``packing``
     computes the CPUs and the GPU share that a cell requests. For this, ``packing`` learns of GPUs that join, and of
-    cells that ran out of GPU memory. ``warn`` is told if the cluster has no room for the cell ``first`` for a minute.
+    cells that ran out of GPU memory. ``warn`` is called if, for a minute, the cluster has no room for ``first``.
     """
     from orchestrator.execution.cluster import connect
 

@@ -110,7 +110,7 @@ def join(address: str, worker_env: Mapping[str, str]) -> None:
             if len(versions := VERSIONS.findall(str(error))) == 2:
                 theirs, own = (f"Ray {ray_version} and Python {python}" for ray_version, python in versions)
                 hint = "use the same versions here: a worker reads what the driver wrote"
-                raise _of_address(address, f"the cluster runs {theirs}, and this process {own}", hint) from None
+                raise _of_address(address, f"the cluster runs {theirs}, but this process runs {own}", hint) from None
             raise _cannot_join(address, one_line(error)) from error
 
 

@@ -87,7 +87,7 @@ def execute(
     Args:
         counter: counts the events. Its ``phase`` is set to what the run waits for.
         on_finished: called with the id of every finished cell; its result is in the store by then.
-        warn: called in another thread if a joined cluster has no room for work for a minute.
+        warn: called in another thread if a joined cluster has had no room for the first worker for a minute.
 
     Returns the plan with the outcomes of all cells, how many artifacts were built, and how many cells were started.
 

@@ -1,4 +1,4 @@
-"""Adopts fine-tuned checkpoints from elsewhere: checks them, adds them to a catalog file, and checks them again."""
+"""Adopts fine-tuned checkpoints from elsewhere: checks them, adds them to a catalog file, and can check them again."""
 
 import re
 import shutil
@@ -133,7 +133,7 @@ def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Call
             examined = examined_checkpoint(entry.path, loaded.backbone(ref).tower)
             wanted = loaded.catalog.dataset(entry.dataset)
             if missing_data(wanted, loaded.data_root) is not None:
-                score = "not measured, its images are not here"
+                score = "accuracy not measured, because the dataset's images are not here"
             else:
                 dataset = dataset_ref(wanted, loaded.data_root)
                 for spec in with_inputs(accuracy_inputs(ref, dataset, loaded.image_size(ref))):

@@ -146,7 +146,7 @@ def save_checked(
     ``pixels``, uint8 (B, 3, S, S). Checksums guarantee equal weights, but the last bit of a product can depend on the
     memory's alignment.
 
-    ``beside``: a context manager that is entered after the check, around the renaming. ``adapt`` writes its page in it.
+    ``beside``: a context manager that is entered after the check, around the renaming. ``adapt`` writes its page so.
 
     Raises ``UserError`` with ``hint`` if the folder cannot be written. Raises ``UserError`` with a hint of its own if
     a logit is not finite, or if the difference is more than ``LOGIT_TOLERANCE`` times the largest logit.
@@ -198,7 +198,7 @@ def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: Artifa
     Raises ``UserError`` if they differ although device and package versions are the same.
     """
     what = "; ".join(
-        f"{now.dataset}: {now.correct} of {now.total} images correct, recorded {then.correct}"
+        f"{now.dataset}: {now.correct} of {now.total} images correct, but {then.correct} in the recorded result"
         for now, then in zip(evaluations, result.evaluations, strict=True)
         if (now.correct, now.total) != (then.correct, then.total)
     )

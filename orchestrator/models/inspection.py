@@ -108,8 +108,8 @@ class CellInspection:
         splits: the predictions on each test split of the cell.
         rivals: results of other methods on the same task, the most accurate first.
         labels: cell id -> label of the method, for the cell and its rivals.
-        coefficients: name of a weight matrix -> its coefficients before and after training, each (r,). Those before
-            training are ``None`` if they are unknown. Empty for methods without coefficients.
+        coefficients: name of a weight matrix -> its coefficients before and after training, each (r,). The first
+            is ``None`` if it is unknown. Empty for methods without coefficients.
         overlap: ``None`` for methods without sources.
     """
 
@@ -229,8 +229,8 @@ def _coefficients(
 ) -> dict[str, tuple[NDArray[np.float64] | None, NDArray[np.float64]]]:
     """Return the coefficients of each weight matrix before and after training; empty for a method without any.
 
-    Those before training are the mean of the sources' coefficients, times the recorded scale alpha. They are ``None``
-    if the method pools the sources in another way, or if there are no sources or no alpha.
+    The coefficients before training are the mean of the sources' coefficients, times the recorded scale alpha. They are
+    ``None`` if the method pools the sources in another way, or if there are no sources or no alpha.
     """
     if model.change is None:
         return {}

@@ -53,11 +53,11 @@ def _of_one(
         for model in models:
             used = "fine-tuned" if checkpoint is None else "fine-tuned (the adopted one is used)"
             recipe, meta = model.identity["recipe"], model.meta
-            words = f"{recipe['epochs']} epochs of {recipe['batch_size']}, learning rate {recipe['learning_rate']:g}"
+            how = f"{recipe['epochs']} epochs, batch {recipe['batch_size']}, learning rate {recipe['learning_rate']:g}"
             tuned_accuracy, zero_shot = meta["accuracy_fine_tuned"], meta["accuracy_zero_shot"]
             gain = tuned_accuracy - zero_shot
             shown = Text(f"{gain:+.2f}" if gain > 0 else f"{gain:+.2f}, no gain", "yellow" if gain <= 0 else "")
-            table.add_row(dataset, used, f"{tuned_accuracy:.2f} %", f"{zero_shot:.2f} %", shown, words)
+            table.add_row(dataset, used, f"{tuned_accuracy:.2f} %", f"{zero_shot:.2f} %", shown, how)
         if checkpoint is None and not models and catalog.datasets[dataset].has_training_images:
             left.append(dataset)
     parts: list[RenderableType] = [Text(f"{entry.name}: {entry.title}", style="bold")]

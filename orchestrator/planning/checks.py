@@ -63,7 +63,7 @@ def check_inputs(plan: Plan) -> None:
             hint += [line.replace(f"{root}/", "") for line in lines]
             if by_hand:
                 here = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-                hint.append(f"CoOp's instructions say where each comes from and goes: {DASSL_PAGE}")
+                hint.append(f"CoOp's instructions say where to get each dataset and where to put it: {DASSL_PAGE}")
                 hint.append(f"{root} holds {listed(here, SHOWN_NAMES)}" if here else f"{root} holds no folder")
         else:
             hint.append(f"give --data-root PATH to this command{' too' * bool(fetched)}, or set {DATA_VARIABLE}=PATH")

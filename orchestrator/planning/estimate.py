@@ -114,7 +114,7 @@ def race_range(whole: Plan, first: Plan, gpu: GpuKind | None) -> str:
         first: the plan of the cells that the race measures first. If they decide everything, the race ends.
     """
     if not first.places:
-        return "a race has nothing to decide: it needs two methods, and six datasets or five with two seeds"
+        return "a race has nothing to decide: it needs two methods on six datasets, or on five with two seeds"
     if not first.todo:
         return "a race needs nothing more"
     line = f"a race measures {len(first.todo)} to {pluralize(len(whole.todo), 'cell')}"
@@ -122,7 +122,7 @@ def race_range(whole: Plan, first: Plan, gpu: GpuKind | None) -> str:
         least, most = gpu_hours(first, gpu), gpu_hours(whole, gpu)
         hours = (f"{least[p]:,.1f} to {most[p]:,.1f} h in {p}" for p in most)
         line = f"{line}, on one {gpu.title} {', '.join(hours)}"
-    return f"{line}; the more the methods differ, the fewer it needs"
+    return f"{line}; the more the methods differ, the fewer cells it needs"
 
 
 def _cells(count: int) -> str:

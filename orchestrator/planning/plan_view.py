@@ -100,7 +100,8 @@ def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
     for row, methods in alike.items():
         table.add_row(f"  {listed(methods, SHOWN_METHODS)}", *row)
     measured = any("measured" in text for _, text in held.values())
-    basis = f"measured: with {human_bytes(CONTEXT_MIB * 2**20)} assumed for CUDA itself, x {HEADROOM:g}; " * measured
+    cuda = f"an assumed {human_bytes(CONTEXT_MIB * 2**20)} for CUDA itself"
+    basis = f"measured: peak and {cuda}; a cell gets at least {HEADROOM:g} times this; " * measured
     basis += "assumed: a quarter of the GPU, or more if training every weight of the tower needs more"
     return Group(table, Text(basis, style="dim"))
 
@@ -157,7 +158,7 @@ def plan_record(plan: Plan, store: Store, disk_budget: int | None, gpu: GpuKind 
 
 
 def race_record(plan: Plan, store: Store, gpu: GpuKind | None) -> dict[str, Any]:
-    """Return the least that a run with ``--race`` does: the number of races, and the cells and GPU-hours of the grid.
+    """Return the number of races of a run with ``--race``, and the fewest cells and GPU-hours that the run takes.
 
     There is one race for each track, protocol, backbone, domain and k where methods can be compared. The cells without
     a race are counted too.

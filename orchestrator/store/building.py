@@ -143,10 +143,10 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
 
 
 def _is_abandoned(store: Files, attempt: str) -> bool:
-    """Return whether no builder uses the folder of an attempt any more.
+    """Return whether an attempt is abandoned: its folder can be removed, because no builder uses it any more.
 
-    That is so if the builder ran on this machine and has ended, or if the last write into the folder is more than
-    ``STALE_ATTEMPT_SECONDS`` ago.
+    An attempt counts as abandoned if its builder ran on this machine and has ended, or if the last write into the
+    folder is more than ``STALE_ATTEMPT_SECONDS`` ago.
     """
     with suppress(OSError):
         owner = Owner.read(store, f"{attempt}/{OWNER_FILE}")  # a remote store never has this file

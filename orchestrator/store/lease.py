@@ -118,7 +118,7 @@ def grid_lease(files: Files, grid: str, notify: Callable[[str], None] = lambda m
             with contextlib.suppress(Exception):  # a store can be unreachable for a while
                 now = Owner.read(files, name)
                 if now is not None and now.token != mine.token:
-                    notify(f"{grid}: {now} has taken it over; this process continues, and both do the same work")
+                    notify(f"{grid}: {now} has taken over this grid; this process continues, and both do the same work")
                     return
                 files.write(name, mine.content())
 

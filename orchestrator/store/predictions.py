@@ -114,7 +114,7 @@ def _of_split(arrays: NpzFile, scored: Evaluation) -> StoredPredictions:
             raise ValueError(f"{key}: it would unpack to {size} bytes")
         array = found[name] = arrays[key]
         if array.dtype != kind or array.shape != (scored.total,):
-            raise ValueError(f"{key}: type {array.dtype} and shape {array.shape}, not {kind} and ({scored.total},)")
+            raise ValueError(f"{key}: {array.dtype} of shape {array.shape}, not {kind} of shape ({scored.total},)")
     split = StoredPredictions(scored.dataset, **found)
     if (correct := int(split.correct.sum())) != scored.correct:
         raise ValueError(f"{scored.dataset}: {correct} images are correct, but the result counts {scored.correct}")

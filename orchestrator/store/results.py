@@ -80,7 +80,7 @@ def _check_counts(found: Evaluation) -> Evaluation:
     """Return the evaluation. Raises ``ValueError`` unless its accuracies and its counts agree."""
     correct, total = found.correct, found.total
     if not total or found.accuracy != 100.0 * correct / total:
-        raise ValueError(f"the accuracy is {found.accuracy}, but the counts are {correct} of {total}")
+        raise ValueError(f"the accuracy is {found.accuracy}, but {correct} of {total} images are correct")
     zero_shot_images = found.accuracy_zero_shot * total / 100.0
     if abs(zero_shot_images - round(zero_shot_images)) > _ROUNDING * total:
         raise ValueError(f"accuracy_zero_shot {found.accuracy_zero_shot} gives no whole number of {total} images")
@@ -90,7 +90,7 @@ def _check_counts(found: Evaluation) -> Evaluation:
         raise ValueError("in per_class, the correct images of a class outnumber its images")
     sums = sum(hits for hits, _ in found.per_class), sum(size for _, size in found.per_class)
     if sums != (correct, total):
-        raise ValueError(f"per_class adds up to {sums[0]} of {sums[1]} images, but the counts are {correct} of {total}")
+        raise ValueError(f"per_class adds up to {sums[0]} of {sums[1]} images, but {correct} of {total} are correct")
     return found
 
 
@@ -252,7 +252,7 @@ def _check_scored(found: Result) -> Result:
     asked = (*(ref.name for ref in found.cell.evaluate_on), *stored_track(found.cell.track).class_groups)
     scored = tuple(evaluation.dataset for evaluation in found.evaluations)
     if scored != asked:
-        raise ValueError(f"evaluations: it is scored on {scored}, but the cell asks for {asked}")
+        raise ValueError(f"evaluations: the result has scores on {scored}, but the cell asks for {asked}")
     return found
 
 

@@ -36,7 +36,7 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | No
     repo, folder = entry.route.repo, staging.folder
     folder.mkdir(parents=True, exist_ok=True)
     revision, files = needed_files(entry, endpoint)
-    print_line(f"{entry.name}: {len(files)} files of {repo} at {revision[:8]}", staging.console)
+    print_line(f"{entry.name}: {len(files)} files of {repo} at commit {revision[:8]}", staging.console)
 
     def fetch(path: str) -> None:
         hf_hub_download(repo, path, repo_type="dataset", revision=revision, local_dir=folder, endpoint=endpoint)

@@ -100,7 +100,7 @@ def _fetch(url: str, target: Path, console: Console) -> None:
                 hint = f"{human_bytes(_size(part))} are kept; the same command continues from there"
                 raise UserError(f"{target.name} cannot be fetched: {error}", where=url, hint=hint) from None
             seconds = PAUSES[max(failures, 1) - 1]
-            console.print(f"{target.name}: {error}; again in {seconds:g} s", highlight=False, soft_wrap=True)
+            console.print(f"{target.name}: {error}; trying again in {seconds:g} s", highlight=False, soft_wrap=True)
             time.sleep(seconds)
         except requests.RequestException as error:
             raise UserError(f"{target.name} cannot be fetched: {error}", where=url) from None

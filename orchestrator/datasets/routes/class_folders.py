@@ -166,7 +166,7 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Image
     some = next(iter(images))
     depth = len(some.parts)
     if other := next((path for path in images if len(path.parts) != depth), None):
-        what = f"{some.relative_to(root)} and {other.relative_to(root)} hold images; class folders need equal depth"
+        what = f"{some.relative_to(root)} and {other.relative_to(root)} hold images, but are not equally deep"
         raise UserError(what, where=str(root))
     if without_images := [path for path in empty if len(path.parts) == depth]:
         raise UserError("the class folder holds no images", where=str(without_images[0]))

@@ -125,7 +125,7 @@ def read_table(path: Path) -> Table:
 
 
 def _from_root(table: Table, folder: Path, root: Path) -> Table:
-    """Return a table with paths that begin in ``root``. Before, they begin in the table's ``folder`` below ``root``."""
+    """Return the table with its paths relative to ``root`` instead of ``folder``, which is below ``root``."""
     if folder == root:
         return table
     moved = partial(posixpath.join, folder.relative_to(root).as_posix())
@@ -239,7 +239,7 @@ def paths_and_labels(
             option = shlex.join(["--column", f"{key}={column}"])
             hint = f"say which column has each image's {key}, such as {option}; the first line names the columns"
             if table.suffix == ".tar":
-                hint = "samples need members .cls, .txt or .json; if the tar file has class folders, unpack it"
+                hint = "each sample needs a .cls, .txt or .json file; if the tar file has class folders, unpack it"
             what = f"has no column {name!r}, only {listed([*columns], SHOWN) or 'an empty first line'}"
             raise UserError(what, where=str(table), hint=hint)
         if not columns[name]:
@@ -273,7 +273,7 @@ def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table:
     if given is None:
         return ["all"] * count
     if not official:
-        what = f"has a column for the split, and the entry's recipe {entry.splits.recipe} would split again"
+        what = f"has a column for the split, but the entry's recipe {entry.splits.recipe} divides the images itself"
         raise UserError(what, where=str(table), hint="write 'splits: {recipe: official}', or drop the column")
     parts = [part_of(text) for text in given]
     if None in parts:

@@ -158,7 +158,7 @@ class Shards:
         return make_part(labels, self.content, self.origin)
 
     def content(self, index: int) -> io.BytesIO:
-        """Return the encoded image of a row. Raises ``ValueError`` for a row without one."""
+        """Return the encoded image of a row. Raises ``ValueError`` for a row without an image."""
         group = bisect(self.starts, index) - 1
         value = self._column(group)[index - self.starts[group]].as_py()
         encoded = value.get("bytes") if isinstance(value, dict) else value

@@ -22,7 +22,7 @@ from orchestrator.util.errors import one_line
 from orchestrator.util.units import human_duration
 
 NODE_LOSSES = 10
-"""A cell fails when this many of its attempts have lost their node. These do not count towards ``max_attempts``."""
+"""A cell fails when this many of its attempts have lost their node. They do not count towards ``max_attempts``."""
 
 
 class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]

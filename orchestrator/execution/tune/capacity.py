@@ -16,7 +16,7 @@ ANSWER_SECONDS = 20.0
 """How long the nodes may take to answer. The memory of a node that has not answered by then counts as unknown."""
 
 WAIT_SECONDS = 60.0
-"""How long the first worker may wait for CPUs and GPUs without a word."""
+"""Seconds that the first worker may wait for CPUs and GPUs before the user is told."""
 
 
 def cluster_capacity(limits: Resources, packing: Packing, device: str | None) -> Callable[[], Resources]:
@@ -49,9 +49,9 @@ def cluster_capacity(limits: Resources, packing: Packing, device: str | None) ->
 
 @contextlib.contextmanager
 def told_of_wait(request: Resources, warn: Callable[[str], None]) -> Iterator[None]:
-    """Call ``warn`` once during the block if no node gets the CPUs and GPUs of a request free in the first minute.
+    """Call ``warn`` once if, in the first minute of the block, no node has the CPUs and GPUs of ``request`` free.
 
-    Ray itself waits without a word. It may wait for good reason: an autoscaler can add nodes.
+    Ray itself waits without a message. The run goes on waiting too, because an autoscaler may add nodes.
     """
     probe = ray.remote(num_cpus=request.cpus, num_gpus=request.gpus)(lambda: None).remote().future()
 

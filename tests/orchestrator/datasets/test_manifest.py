@@ -106,7 +106,7 @@ def test_the_error_of_a_wrong_manifest_names_its_place(tmp_path: Path, old: str,
 
 
 def test_a_manifest_with_parts_is_not_split_again(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="would split again"):
+    with pytest.raises(UserError, match="divides the images itself"):
         open_dataset(manifest(tmp_path, ROWS, "eighty_twenty"), tmp_path)
 
 

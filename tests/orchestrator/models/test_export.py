@@ -146,7 +146,7 @@ def test_a_different_score_is_an_error_unless_the_machine_differs(world: World) 
     result = finished(world, "zero_shot")
     (scored,) = result.evaluations
     claimed = replace(result, evaluations=(replace(scored, correct=scored.correct - 3),))
-    with pytest.raises(UserError, match=f"{scored.correct} of {scored.total} images correct, recorded"):
+    with pytest.raises(UserError, match=f"{scored.correct} of {scored.total} images correct, but"):
         restore_model(claimed, world.loaded)
     elsewhere = replace(claimed, manifest=replace(result.manifest, device="another GPU"))
     (warning,) = restore_model(elsewhere, world.loaded).warnings

@@ -139,7 +139,7 @@ def test_a_lease_is_renewed_and_its_loss_is_said_once(tmp_path: Path, monkeypatc
             return bool(said)
 
         wait_for(noticed)
-    assert "process 7 on elsewhere has taken it over" in said[0]
+    assert "process 7 on elsewhere has taken over this grid" in said[0]
     assert json.loads(files.read(NAME)) == theirs
 
 
