@@ -104,7 +104,7 @@ def test_a_lora_of_peft_is_merged(settings: dict[str, Any], scale: float, frozen
     torch.testing.assert_close(moved[:32], scale * change)
     assert not moved[32:].any()
     assert "rank 2" in found.notes[0]
-    assert "1 of the text tower" in found.notes[0]
+    assert "1 matrices of the text tower" in found.notes[0]
 
 
 def test_the_scale_of_a_lora_is_part_of_its_identity(frozen: ImageTower, tmp_path: Path) -> None:
