@@ -40,8 +40,8 @@ def check_precision(precision: Precision | None, device: torch.device | str) -> 
     needs_ampere = precision == "tf32" or (precision == "bfloat16" and where.type == "cuda")
     if needs_ampere and not _has_tf32(where):
         raise UnsupportedPrecision(
-            f"{where} cannot compute in {precision}: of GPUs, only NVIDIA's since Ampere can; leave precision out, or "
-            "take float32"
+            f"{where} cannot compute in {precision}: among GPUs, only NVIDIA's since Ampere can; leave precision out, "
+            "or take float32"
         )
 
 

@@ -12,7 +12,7 @@
     ``classifier.safetensors``.
 
 ``bolt.json`` has the version of the format, the class names, the preprocessing, the backbone with its digest, and the
-checksum of every other file. It is written last.
+checksum of every other file. ``bolt.json`` is written last.
 """
 
 import hashlib

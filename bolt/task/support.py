@@ -210,8 +210,8 @@ def _too_few(label: int, dataset: str, images: int, shots: int) -> TooFewImages:
 def validation_tenth(size: int) -> NDArray[np.int64]:
     """Return the positions of the training images that the published codes on task vectors hold out for validation.
 
-    Of ``size`` training images, the codes hold out a tenth, at most 5,000: as in ``random_split``, the tail of
-    ``torch.randperm`` with the seed 0. A reader can check that the permutations agree: for MNIST's 60,000 images, the
+    The codes hold out a tenth of the ``size`` training images, at most 5,000: the end of ``torch.randperm`` with the
+    seed 0, as ``random_split`` does. A reader can check that the permutations agree: for MNIST's 60,000 images, the
     permutation begins with image number 36,044, here and in the published codes. This image stays in the training part.
     """
     held_out = min(size // 10, 5000)
