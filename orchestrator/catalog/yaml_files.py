@@ -139,7 +139,8 @@ def read_text(path: Path) -> str:
 
 def read_mapping(path: Path) -> dict[str, Any]:
     """Return the top-level mapping of a YAML file. Raises ``UserError`` if the file has none or cannot be read."""
-    return as_mapping(parse_yaml(read_text(path), display_path(path)), Location.of(path))
+    location = Location.of(path)
+    return as_mapping(parse_yaml(read_text(path), str(location)), location)
 
 
 def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, replace: bool = False) -> None:
@@ -187,7 +188,7 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
         with replacing(path) as temporary:
             temporary.write_text(stream.getvalue(), encoding="utf-8")
     except (OSError, RuntimeError) as error:  # a circle of links raises RuntimeError
-        raise UserError(f"cannot be written: {error}", where=display_path(path)) from None
+        raise location.error(f"cannot be written: {error}") from None
 
 
 def _reads_as(text: str, wanted: Any) -> bool:
