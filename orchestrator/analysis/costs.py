@@ -19,8 +19,8 @@ FELT = 1.25
 """Costs within this factor count as equal. A user hardly feels such a difference, and one measurement of memory is no
 more precise."""
 PROMPT_SHARE = 0.2
-"""Cost of a prompt in the text tower, divided by the cost of an image in the image tower. This is the
-value for ViT-B/32; larger towers have a smaller value."""
+"""Cost of a prompt in the text tower, divided by the cost of an image in the image tower. This is the value for
+ViT-B/32; larger towers have a smaller value."""
 _MIB = 2**20
 
 

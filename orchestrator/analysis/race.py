@@ -27,7 +27,8 @@ from orchestrator.analysis.paired_tests import Floats, Ints
 
 RACE_LEVEL = 0.03
 """The significance level that a race divides among its looks. With many rivals, looks are less correlated than
-:func:`_levels` assumes, which costs more errors. So this level is below the 0.045 of a verdict (docs/race.md)."""
+:func:`_levels` assumes, so errors are more frequent. Therefore this level is below the 0.045 of a verdict
+(docs/race.md)."""
 SEED_PART = 0.5
 """An assumed ratio: the variance of a difference between seeds, divided by its variance between datasets. It only
 decides how the level is distributed over the looks."""

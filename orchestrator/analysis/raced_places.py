@@ -1,7 +1,8 @@
 """Races the places of a grid: lists the cells that each place still needs, and the cells that it leaves out.
 
 A place is a track, protocol, backbone, domain and k. Its methods race if they may take part in verdicts, if there are
-two of them or more, and if the race plans more than one moment to decide (a look). All other cells are wanted at once.
+two of them or more, and if the race plans more than one moment to decide (a look). All other cells are wanted from the
+start.
 
 All decisions are computed from the planned cells, their scores and their failures. So a run that was killed makes the
 same decisions when it is continued.

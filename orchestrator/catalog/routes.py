@@ -17,7 +17,7 @@ TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".parquet", ".tar")
 """Suffixes of the files that can list images."""
 
 _HEAD = 4096
-"""Number of characters at the start of a split file among which the path of the first image is surely found."""
+"""How many characters of a split file are read to find the path of its first image."""
 
 
 class BaseRoute(StrictModel):

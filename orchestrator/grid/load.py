@@ -95,8 +95,8 @@ def load_grid(
         only: ``key=value,value`` filters on the cells.
         set_: ``key=value`` overrides of block fields, method settings, the protocol and the sources' recipe.
         limit: keep only the first ``limit`` cells.
-        data_root: the folder with the datasets' folders. The files in such a folder can be part of the identity of the
-            dataset.
+        data_root: the folder with the datasets' folders. The files of the user's own datasets are part of the datasets'
+            identities.
         gain_of: returns the points that a source model gains on its own task, for ``sources: {min_gain: ...}``.
 
     Raises ``UserError``, with file and field, for anything wrong in the file, the filters or the overrides.

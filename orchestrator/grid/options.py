@@ -50,8 +50,8 @@ class Overrides:
         methods: method -> setting -> value.
         used: the fields that were applied to a block so far.
         notes: sentences about settings and switches that change the identities of cells, but no numbers.
-        idle: method -> why its settings from ``--set`` have no effect; empty if they have one in any entry of the
-            method.
+        idle: method -> why its settings from ``--set`` have no effect; empty if they have an effect in any entry of
+            the method.
     """
 
     fields: dict[str, Any] = field(default_factory=dict)

@@ -35,7 +35,8 @@ class SourceResolver:
 
     Attributes:
         catalog: the entries that a grid can name.
-        dataset: name -> reference to the dataset. The reference to a folder dataset depends on all files of the folder.
+        dataset: name -> reference to the dataset. The reference to one of the user's own datasets depends on all files
+            in its folder.
         backbone: (name, activation, precision) -> reference to the backbone. The activation is ``as_trained`` or
             ``swapped``, and the precision is the number format of the towers.
         models: (datasets, backbone, recipe, adopted) -> references to source models, one for each dataset. If

@@ -205,7 +205,7 @@ def power_of_ten(power: int) -> str:
 def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | None:
     """Make the table of methods x references: how many images per class a reference needs for a method's score.
 
-    A method's score is that at the largest k. The references are methods that may be the best. ``None`` if no
+    A method's score is its mean at the largest k. The references are methods that may be the best. ``None`` if no
     number can be given.
     """
     last = group.ks[-1]
@@ -249,7 +249,7 @@ def _images(group: ComparisonGroup, reference: str, method: str) -> Images | Non
 def _images_entry(found: Images | None, ks: Sequence[int]) -> Entry:
     """Return the entry of a number of images and its interval, such as ``7 (5 to 10)``.
 
-    ``below 1``: the reference has the score even at the smallest k. ``over 16``: it does not have the score at any k.
+    ``below 1``: the reference reaches the score even at the smallest k. ``over 16``: it reaches the score at no k.
     """
     if found is None:
         return Entry(DASH)

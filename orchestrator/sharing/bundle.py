@@ -53,7 +53,7 @@ MOST_GROWTH = 100
 times its size."""
 
 MOST_BYTES = 2**32
-"""The most bytes of a bundle, both packed and unpacked. A single file in a bundle has at most :data:`LARGEST` bytes."""
+"""The largest size of a bundle in bytes, packed or unpacked. A file in a bundle has at most :data:`LARGEST` bytes."""
 
 _COMMENT = b"sha256:"
 _COMMENT_SIZE = len(_COMMENT) + 64

@@ -16,8 +16,8 @@ CLOSE_SECONDS = 30.0
 to reach a dead server fails sooner."""
 
 LEFT_TO_SYNC = 200
-"""The most runs that the thread still writes after ``close`` was called. If the queue is longer, only its last runs are
-written. ``sync`` writes the others later, and shows its progress."""
+"""The largest number of runs that the thread still writes after ``close`` was called. If the queue is longer, only its
+last runs are written. ``sync`` writes the others later, and shows its progress."""
 
 
 class BackgroundTracker:

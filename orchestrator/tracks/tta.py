@@ -22,7 +22,7 @@ def _tower_passes(method: Method, settings: Any, support_size: int, test_size: i
     Some methods count their passes themselves: methods without a support, methods that do not change the tower, and
     methods with ``tta`` as their only track. For all other methods, the result is an estimate.
 
-    These methods train by :mod:`bolt.training.test_time`. First, one forward pass over the test images selects
+    The other methods train by :mod:`bolt.training.test_time`. First, one forward pass over the test images selects
     *trusted* images, whose predictions become labels. In each epoch, every image that is not trusted is in a batch
     once, together with a trusted image. The method trains on a strong view of each of the two images. A weak view of
     the image that is not trusted takes one more forward pass. The estimate counts all test images as not trusted.

@@ -18,7 +18,7 @@ EXIT_CODE = 130
 """Conventional exit code of a process that Ctrl-C has ended."""
 
 STOPPED = "\nstopped; finished work is kept. To go on, run the same command again."
-"""What a command says when Ctrl-C ends it. It holds for commands that start over, too."""
+"""What a command says when Ctrl-C ends it. This is also true for commands that start from the beginning."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

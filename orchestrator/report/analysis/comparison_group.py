@@ -111,7 +111,7 @@ class ComparisonGroup:
 
     @cached_property
     def digits(self) -> int:
-        """Number of decimals of the group's scores, by the number of images in its smallest test split."""
+        """Number of decimals of the group's scores, chosen by the number of images in its smallest test split."""
         return digits_of(min(row.total for row in self.rows))
 
     def rows_by_seed(self, method: str, k: int, test: str) -> Mapping[int, Row]:
@@ -126,7 +126,7 @@ class ComparisonGroup:
         return [row for test in self.tests(k) for row in self.rows_by_seed(method, k, test).values()]
 
     def tests(self, k: int, *, averaged: bool = False) -> tuple[str, ...]:
-        """Return the test splits with a row at ``k``, sorted. With ``averaged``, only rows that a mean includes count.
+        """Return the test splits with a row at ``k``, sorted. With ``averaged``, only rows that count in means.
 
         If there is no such row, as in a group of fixed methods, the test splits of all rows are returned.
         """
@@ -144,7 +144,7 @@ class ComparisonGroup:
     ) -> Summary | None:
         """Return the mean and deviation over seeds of one method at one k.
 
-        For each seed, ``value_of(row)`` is averaged over ``tests``, by default the test splits that a mean counts.
+        For each seed, ``value_of(row)`` is averaged over ``tests``, by default the test splits that count in means.
         A seed is left out if it has no row or the value ``None`` on any of ``tests``. ``None`` if no seed remains.
         """
         tests = self.tests(k, averaged=True) if tests is None else tests

@@ -115,7 +115,7 @@ class GridResults:
 
     @cached_property
     def verdicts(self) -> tuple[VerdictSeries, ...]:
-        """Which methods may be the best, by track, protocol, domain and backbone.
+        """Which methods may be the best, for each track, protocol, domain and backbone.
 
         Ablations and changed protocols are left out.
         """

@@ -109,9 +109,9 @@ def overlap_map(overlap: Overlap | None) -> FigureFile | None:
         bar.outline.set_visible(False)
         caption = (
             f"Mean squared cosine of the principal angles between the leading {overlap.directions} directions of two "
-            "sources, over both sides of all weight matrices: 1 for the same space, 0 for orthogonal spaces, "
-            f"{overlap.random:.2f} on average for random spaces. The colours go from the smallest overlap of two "
-            f"sources, {low:.2f}, to the largest, {high:.2f}."
+            "sources, over the left and right directions of all weight matrices: 1 for the same space, 0 for "
+            f"orthogonal spaces, {overlap.random:.2f} on average for random spaces. The colours go from the smallest "
+            f"overlap of two sources, {low:.2f}, to the largest, {high:.2f}."
         )
         return finished(figure, "overlap", "Overlap between the sources' subspaces", caption)
 

@@ -223,7 +223,7 @@ def _published_lines(place: Place, reprinted: bool) -> list[Line]:
 def _remarks(number: FieldNumber) -> tuple[str, ...]:
     validation = {
         "none": "",
-        "drawn": "settings chosen on validation images that were drawn as the support",
+        "drawn": "settings chosen on validation images that were drawn in the same way as the support",
         "whole": "settings chosen on the whole validation split",
         "test": "settings chosen on the test set",
         "not stated": "how the settings were chosen is not stated",

@@ -70,7 +70,8 @@ def effects_table(grid: GridResults) -> Table | None:
     note = (
         "Accuracy with the switch minus accuracy without it, in points: mean ± sample standard deviation over "
         "the n test splits (of every backbone, dataset, k and seed) on which the method was measured both ways. "
-        "Seeds of one dataset are not independent of each other. No effect: every count of every class is the same."
+        "Seeds of one dataset are not independent of each other. No effect: every class has the same "
+        "numbers of images and of correct images both ways."
     )
     header = ("switch", "base", "track", "method", "effect", "points", "n")
     table = Table("effects", "Effects of single switches", note, header, tuple(rows), text_columns=5)
@@ -116,7 +117,7 @@ class SwitchEffect:
 
     @property
     def changed(self) -> int:
-        """The number of pairs that differ in the accuracy or in the count of any class."""
+        """The number of pairs that differ in the accuracy, or in the counts (correct, total) of any class."""
         return sum((a.accuracy, a.per_class) != (b.accuracy, b.per_class) for b, a in self.pairs)
 
 
