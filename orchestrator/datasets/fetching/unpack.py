@@ -33,7 +33,7 @@ def unpack(archive: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     unpacking = _Unpacking(archive, folder)
     try:
-        if zipfile.is_zipfile(archive):
+        if zipfile.is_zipfile(archive) and not tarfile.is_tarfile(archive):  # a tar may end with a zip
             unpacking.unpack_zip()
         else:
             unpacking.unpack_tar()

@@ -44,8 +44,8 @@ class TarMember(tarfile.TarInfo):
             raise tarfile.ReadError(f"it ends early ({error})") from None
 
 
-def _image_bytes(shard: Path, start: int, size: int) -> io.BytesIO:
-    """Return the content of the image that starts at a byte of a shard."""
+def _bytes_of(shard: Path, start: int, size: int) -> io.BytesIO:
+    """Return ``size`` bytes of a shard, such as an image. They start at the byte ``start``."""
     with open(shard, "rb") as stream:
         stream.seek(start)
         return io.BytesIO(stream.read(size))
@@ -155,7 +155,9 @@ def _samples(shard: Path, unused: Counter[str]) -> dict[str, _Sample]:
                 elif suffix in images:
                     raise UserError(f"{member.name} is there twice", where=str(shard))
                 else:
-                    images[suffix] = partial(_image_bytes, shard, member.offset_data, member.size)
+                    images[suffix] = partial(_bytes_of, shard, member.offset_data, member.size)
+            after = _bytes_of(shard, stream.offset, 1 << 16).read()
+            unused["shards that go on after their end mark, as joined tar files do"] += bool(after.strip(b"\0"))
     except FileNotFoundError:
         raise UserError("there is no such shard", where=str(shard)) from None
     except (tarfile.TarError, OSError, ValueError, RecursionError) as error:

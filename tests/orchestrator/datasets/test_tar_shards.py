@@ -14,7 +14,7 @@ from orchestrator.catalog.routes import expand_braces
 from orchestrator.cli.app import app
 from orchestrator.datasets.adding import DatasetOptions, add_dataset
 from orchestrator.datasets.opening import open_dataset
-from orchestrator.datasets.routes.tar_shards import one_pattern
+from orchestrator.datasets.routes.tar_shards import one_pattern, read_shards
 from orchestrator.util.errors import UserError
 from tests.helpers.photographs import photograph
 from tests.helpers.small_archives import tar_of
@@ -103,6 +103,14 @@ def test_unusable_shards_are_refused(tmp_path: Path, texts: dict[str, str], dama
         add_dataset(tmp_path / "mugs" / "{000..001}.tar", [tmp_path / "mine.yaml"], DatasetOptions())
     assert expected in str(refusal.value)
     assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_a_shard_of_two_joined_tar_files_is_noted(tmp_path: Path) -> None:
+    """Regression: the samples of the second file were left out without a word."""
+    write_shards(tmp_path, SAMPLES["names"], "0.tar", "1.tar")
+    assert "end mark" not in str(read_shards(tmp_path / "0.tar")[1])
+    (tmp_path / "2.tar").write_bytes((tmp_path / "0.tar").read_bytes() + (tmp_path / "1.tar").read_bytes())
+    assert "go on after their end mark, as joined tar files do: 1, not used" in str(read_shards(tmp_path / "2.tar")[1])
 
 
 def test_patterns_are_those_of_a_shell() -> None:

@@ -68,6 +68,13 @@ def test_every_kind_of_archive_is_unpacked(tmp_path: Path, kind: str) -> None:
     assert read_files(tmp_path / "out") == CONTENT
 
 
+def test_a_tar_that_ends_with_a_zip_is_a_tar(tmp_path: Path) -> None:
+    """Regression: only the content of the zip was unpacked, without a word."""
+    inner = zip_of(tmp_path / "a.zip", {"1.txt": b"1"}).read_bytes()
+    unpack(tar_of(tmp_path / "a.tar", "w", files({**CONTENT, "labels.zip": inner})), tmp_path / "out")
+    assert read_files(tmp_path / "out") == {**CONTENT, "labels.zip": inner}
+
+
 @pytest.mark.parametrize("kind", PACKERS)
 def test_an_archive_truncated_anywhere_is_refused(tmp_path: Path, kind: str) -> None:
     archive = PACKERS[kind](tmp_path)
