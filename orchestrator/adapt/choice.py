@@ -70,10 +70,10 @@ def choose(correct: Sequence[NDArray[np.bool_] | None], folds: int) -> Choice:
 
 
 def _optimism(correct_MN: NDArray[np.bool_]) -> float:
-    """Return by how much the best candidate's accuracy is too high on the images by which it was chosen, from 0 to 1.
+    """Return how much too high the best candidate's accuracy is on the images that were used to choose it, 0 to 1.
 
     Images are drawn at random many times. In each draw, the candidate with the highest accuracy on the drawn images is
-    the best. The result is its accuracy on the drawn images minus that on the other images, averaged over the draws.
+    the best. The result is its accuracy on the drawn images minus its accuracy on the others, averaged over the draws.
     """
     candidates, images = correct_MN.shape
     if candidates == 1:

@@ -183,7 +183,7 @@ def _stamp(request: Request, name: str, parts: Mapping[str, Path]) -> str:
     said = [options.templates, options.mirrorable, options.exclude_broken]
     if options.reading != UPRIGHT:
         said.append([options.reading.bands, options.reading.range])
-    if options.words is not None:  # left out without words, so that digests from before ``--words`` existed stay valid
+    if options.words is not None:  # without words, the digest is the same as before ``--words`` existed
         said.append(cached_digest(options.words) if options.words.is_file() else "")
     if name != request.name:
         said.append(name)

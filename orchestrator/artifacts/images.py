@@ -18,7 +18,7 @@ from orchestrator.store import Artifact, Builder
 from orchestrator.util.errors import UserError
 
 TYPICAL_PIXELS = 430**2
-"""Assumed number of pixels of an image, if the catalog gives no image size: that of a photograph of 500 x 375."""
+"""Assumed number of pixels of an image whose size the catalog does not give, as in a photograph of 500 x 375."""
 
 TYPICAL_ASPECT = 4 / 3
 """Assumed ratio of the long side to the short side of an image whose size the catalog does not give."""

@@ -122,7 +122,7 @@ class SourceModel(Source):
         return training_mib(catalog.backbone(self.backbone.name), self.recipe.batch_size) + KEPT_BYTES / 2**20
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
-        """Fine-tune the image tower into ``tower.safetensors``; record its test accuracy and that of the frozen tower.
+        """Fine-tune the image tower into ``tower.safetensors``; record its and the frozen tower's test accuracy.
 
         A build that was killed continues from its last snapshot and ends with the same bits.
         """

@@ -229,7 +229,7 @@ class SourceSet(Sources):
         return tuple(artifact.files[TOWER_FILE][2] for artifact in artifacts)
 
     def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return ``make()``, cached under ``key`` while cells of the same method and sources follow each other."""
+        """Return ``make()``, cached under ``key`` until a cell of another backbone, method or set of sources comes."""
         if key not in self.cache:
             self.cache[key] = make()
         value: Value = self.cache[key]

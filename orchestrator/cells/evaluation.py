@@ -49,7 +49,7 @@ def name_new_classes(inputs: CellInputs, adapted: Adapted) -> Adapted:
 
 
 def _add_classes(inputs: CellInputs, adapted: Adapted, head: Head, first: int = 0) -> Adapted:
-    """Return the method's result with a head's classes, from number ``first`` on, added to its classifier."""
+    """Return the method's result with more classes in its classifier: the classes of ``head`` from ``first`` on."""
     new_CD = inputs.loaded.get(head)[first:]
     if not len(new_CD):
         return adapted

@@ -98,7 +98,7 @@ def evaluation_split(
 def target_labels(inputs: CellInputs, images: Images) -> Tensor:
     """Return the labels of a dataset's test split as class numbers of the cell's target, (N,).
 
-    If the dataset is scored with its own class names, its classes get the numbers after those of the target's classes.
+    If the dataset is scored with its own class names, its classes are numbered after the target's classes.
     A class of a variant of the target (ImageNet-A of ImageNet) gets the number of the target's class of the same name.
     Raises ``UserError`` if a variant has a class that the target lacks.
     """

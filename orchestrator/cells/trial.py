@@ -83,7 +83,7 @@ def _is_gpu_memory(error: BaseException) -> bool:
 def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:
     """Discard damaged artifacts that a cell reads; return whether an artifact is damaged or missing.
 
-    If so, this process drops its loaded artifacts.
+    If an artifact is damaged or missing, this process also drops all artifacts that it has loaded.
     """
     try:
         loaded = artifact_cache(settings)

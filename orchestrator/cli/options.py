@@ -168,7 +168,7 @@ def image_options(
         typer.Option("--bands", metavar="R,G,B", help="bands of the image files to read, e.g. 4,3,2, or a single one"),
     ] = None,
     range_: Annotated[
-        str | None, typer.Option("--range", metavar="LOW,HIGH", help="the pixel value of black and that of white")
+        str | None, typer.Option("--range", metavar="LOW,HIGH", help="the pixel values that become black and white")
     ] = None,
     mirrorable: Annotated[
         bool, typer.Option("--mirrorable/--not-mirrorable", help="whether a mirrored image keeps its class")
@@ -206,11 +206,11 @@ def image_reading(bands: str | None, range_: str | None) -> Reading:
 
 
 def with_options(command: Callable[..., Value]) -> Callable[..., Value]:
-    """Return a command in which the options of a group replace the parameter for the group.
+    """Return a command in whose signature a group of options takes the place of one parameter.
 
-    A parameter is for a group if its annotation holds a function or a class, such as :func:`store_settings`. Typer
+    A parameter stands for a group if its annotation holds a function or a class, such as :func:`store_settings`. Typer
     makes an option of each parameter of this function or class. When the command is called, the function or class is
-    called with the values of these options, and returns the value of the group's parameter.
+    called with the values of these options, and its return value is passed to the original parameter.
     """
     own = signature(command, eval_str=True).parameters
     makers: dict[str, Any] = {name: getattr(each.annotation, "__metadata__", [None])[0] for name, each in own.items()}

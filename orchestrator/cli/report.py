@@ -73,7 +73,7 @@ def results(
     set_: SetValues = None,
     format_: Annotated[
         Literal["csv", "json", "parquet"] | None,
-        typer.Option("--format", help="format of the table; by default that of the file's suffix, or csv"),
+        typer.Option("--format", help="format of the table; by default the file's suffix, or csv"),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="a file; by default standard output")] = None,
     metrics: Annotated[

@@ -48,9 +48,9 @@ class Workspace:
         return make_plan(self.grid, self.catalog, self.store, self.settings.data_folder, retry_failed=retry_failed)
 
     def results_plan(self, metric: MetricName | None = None) -> Plan:
-        """Return the plan by which a command reads the grid's results, without the artifacts that a run would build.
+        """Return the plan with the outcomes of the grid's cells, without the artifacts that a run would build.
 
-        A race stops measuring methods that cannot be the best any more. If the last run was a race, the plan has races.
+        If the last run was a race, which stops measuring methods that cannot be the best any more, the plan has races.
         ``metric``: the metric by which methods are compared; ``None`` for the metric of the grid or of its tracks.
         """
         from orchestrator.planning.plan import results_plan

@@ -20,9 +20,9 @@ def read_rows(path: Path) -> tuple[list[list[str]], list[str]]:
     """Return the non-empty rows of a table, with stripped fields; and remarks on how the table was read.
 
     Commas, semicolons, tabs and bars are tried in this order. The separator is the first that divides all rows into the
-    same number of fields, at least two. If none does, it is the one that divides the first line into the most fields.
-    Spaces separate the columns if the first line has none of these four. A first line ``sep=X``, which Excel writes,
-    states the separator instead.
+    same number of fields, at least two; or else the one that divides the first line into the most fields. Spaces
+    separate the columns if the first line has none of these four. A first line ``sep=X``, which Excel writes, states
+    the separator instead.
 
     Raises ``OSError`` if the file cannot be read, ``ValueError`` if its encoding is not known, ``csv.Error`` if it is
     no table.

@@ -171,7 +171,7 @@ def build_artifacts(
     backend: Backend = LOCAL,
     share_of: Callable[[ArtifactSpec], float] = lambda spec: 0.0,
 ) -> dict[str, TaskEvent]:
-    """Build artifacts, each after its inputs. Returns address -> last event for those that could not be built."""
+    """Build artifacts, each after its inputs. Returns address -> last event, for each that could not be built."""
     addresses = {spec.address for spec in specs}
     on_cpu = replace(settings, device="cpu")
     tasks = {

@@ -21,7 +21,7 @@ from orchestrator.store.errors import is_store_error, store_error
 from orchestrator.util.errors import one_line
 
 TASK_RETRIES = 3
-"""How often a task on Ray whose worker died is started again. A task that raises is not retried."""
+"""How often a task is started again if its Ray worker dies. A task that raises is not retried."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def call_task(key: str, task: GraphTask, log: str = "") -> TaskEvent:
 def run_graph_locally(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
     """Run a graph in this process, one task at a time, in the graph's order as far as dependencies allow.
 
-    A task that fails does not stop those that do not depend on it. Raises ``ValueError`` for a graph with a cycle.
+    If a task fails, the tasks that do not depend on it still run. Raises ``ValueError`` for a graph with a cycle.
     """
     ends: deque[TaskEvent] = deque()
     return _run_graph(tasks, 1, lambda key, task: ends.append(call_task(key, task)), ends.popleft)

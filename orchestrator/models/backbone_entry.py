@@ -122,7 +122,7 @@ def model_folder(
     A repository is fetched into ``home``, and the model configuration is written to ``KEY.json`` there. ``None`` if
     ``text`` is neither an address on the hub nor a folder.
 
-    Raises ``UserError`` if there are no weights, or if the configuration is not that of a CLIP.
+    Raises ``UserError`` if there are no weights, or if the configuration does not describe a CLIP.
     """
     folder = Path(text).expanduser()
     if not text.startswith(HUB) and not folder.is_dir():

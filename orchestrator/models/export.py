@@ -146,7 +146,7 @@ def save_checked(
     ``pixels``, uint8 (B, 3, S, S). Checksums guarantee equal weights, but the last bit of a product can depend on the
     memory's alignment.
 
-    ``beside``: a context manager that is entered after the check, around the renaming. ``adapt`` writes its page so.
+    ``beside``: a context manager around the renaming, entered after the check. ``adapt`` uses it to write its page.
 
     Raises ``UserError`` with ``hint`` if the folder cannot be written. Raises ``UserError`` with a hint of its own if
     a logit is not finite, or if the difference is more than ``LOGIT_TOLERANCE`` times the largest logit.

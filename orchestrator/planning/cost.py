@@ -118,7 +118,7 @@ class CostModel:
                 self._memory[group][cell.shots] = max(mebibytes, self._memory[group][cell.shots])
 
     def predict(self, work: Work) -> float | None:
-        """Return the predicted seconds of a piece of work, from its nearest measured group; ``None`` if it has none."""
+        """Return the predicted seconds of a piece of work, from its nearest measured group; ``None`` without one."""
         with self._lock:
             mean = _nearest(self._seconds, work.groups, work.shots)
             return mean.scaled_to(work.gflop) if mean else None
@@ -126,8 +126,8 @@ class CostModel:
     def memory_mib(self, cell: Cell) -> float | None:
         """Return the predicted accelerator memory of a cell in MiB: the largest peak that similar cells had.
 
-        The similar cells are those at the nearest k in the nearest group that has a measurement. ``None`` if none of
-        the groups 1 to 3 at the top of this file has one.
+        The similar cells are those at the nearest k in the nearest group that has a measurement. ``None`` if
+        groups 1 to 3 at the top of this file have no measurement.
         """
         with self._lock:
             return _nearest(self._memory, _memory_groups(cell), cell.shots)

@@ -47,9 +47,9 @@ def assumed_gflops(device: str | None, threads: int) -> float:
 
 
 def estimate(plan: Plan) -> tuple[list[float], float]:
-    """Return the predicted seconds of cells to do, and the operations, in units of 10^12, of work without a prediction.
+    """Return the predicted seconds of cells to do, and the operations of work without a prediction, in units of 10^12.
 
-    A cell has no prediction if no similar cell was measured. The missing artifacts always count as work without one.
+    A cell has no prediction if no similar cell was measured. Missing artifacts never have a prediction here.
     """
     work = [plan.costs.work(cell) for cell in plan.todo]
     seconds = [plan.costs.predict(one) for one in work]

@@ -97,7 +97,7 @@ class Plan:
 
     @property
     def race_line(self) -> str:
-        """What the races have decided so far, and what that saves, as text; empty without a race."""
+        """What the races have decided so far, and how many cells they save, as text; empty without a race."""
         if not self.raced:
             return ""
         from orchestrator.analysis.raced_places import left_out_cells
@@ -229,7 +229,7 @@ def _with_artifacts(plan: Plan, store: Store) -> Plan:
 
 
 def _artifacts_to_have(plan: Plan) -> tuple[ArtifactSpec, ...]:
-    """Return the artifacts that the cells to do need. A race adds those for its next looks (:data:`LOOKS_AHEAD`)."""
+    """Return the artifacts that the cells to do need, in a race also for its next looks (:data:`LOOKS_AHEAD`)."""
     if not plan.todo:
         return ()
     needed = {cell.id for cell in plan.todo}.union(*(place.ahead(LOOKS_AHEAD) for place in plan.places))

@@ -214,9 +214,9 @@ class ProgressCounter:
     def _left(self, now: float) -> Prediction:
         """Return the time until the artifacts are built, plus the time for the cells after them.
 
-        A share of the artifacts' time and a share of the cells' time rest on measurements. ``measured`` is the smaller
-        of the two. The share of the whole time could be close to 1 although no cell was measured: the assumed speed may
-        make the cells' time look much shorter than that of the artifacts.
+        ``measured`` is the smaller of two shares that rest on measurements: of the artifacts' time and of the cells'
+        time. The share of the whole time could be close to 1 although no cell was measured, because the assumed speed
+        may make the cells' time look much shorter than the artifacts' time.
         """
 
         @cache  # many cells are alike: they differ in their seed only

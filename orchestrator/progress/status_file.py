@@ -170,7 +170,7 @@ def last_run(files: Files, grid: str | os.PathLike[str]) -> Status | None:
 
 
 def read_status(files: Files, grid: str) -> Status | None:
-    """Return the status of the last run under a grid's name; ``None`` without one, or if the file cannot be read."""
+    """Return the status of the last run under a grid's name; ``None`` without a run, or if the file cannot be read."""
     try:
         status = Status.model_validate_json(files.read(_status_name(grid)))
     except (OSError, ValueError):

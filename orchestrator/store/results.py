@@ -247,7 +247,7 @@ class Result(_Strict):
 def _check_scored(found: Result) -> Result:
     """Return the result. Raises ``ValueError`` unless it has exactly the scores that its cell asks for, in order.
 
-    They are the scores on the datasets in ``evaluate_on``, followed by those on the track's groups of classes.
+    A cell asks for a score on each dataset in ``evaluate_on``, and then on each of the track's groups of classes.
     """
     asked = (*(ref.name for ref in found.cell.evaluate_on), *stored_track(found.cell.track).class_groups)
     scored = tuple(evaluation.dataset for evaluation in found.evaluations)

@@ -32,7 +32,7 @@ TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 NETWORK_FAULTS = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
 
 HEADERS = {"User-Agent": "bolt-orchestrator", "Accept-Encoding": "identity"}
-"""``identity`` asks for the file uncompressed, so that byte ranges and lengths are those of the file."""
+"""``identity`` asks for the file uncompressed, so that byte ranges and lengths refer to the file itself."""
 
 
 class _TryAgain(Exception):

@@ -68,7 +68,7 @@ def refuse_untested(train: Iterable[str], test: Iterable[str], folder: Path) -> 
 
 
 def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> Contents:
-    """Return the class names and the parts. The class names are those of the first part in ``found``.
+    """Return the class names and the parts. The first part in ``found`` gives the class names.
 
     The label of an image is the position of its class in the list of class names.
 
@@ -107,7 +107,7 @@ def wnid_part(classes: ImagesOfClass, folder: Path) -> Part:
 def wnids() -> tuple[str, ...]:
     """Return the WordNet ids of the 1,000 classes of ILSVRC-2012, in the order of the labels.
 
-    The order is that of the sorted ids, as in torchvision's ImageFolder and in open_clip's ``IMAGENET_CLASSNAMES``.
+    The ids are sorted, which is also the order of torchvision's ImageFolder and open_clip's ``IMAGENET_CLASSNAMES``.
     open_clip has only the names of the classes, so the ids come from timm, on which open_clip depends.
     """
     from timm.data import ImageNetInfo

@@ -1,7 +1,7 @@
 """Run cells on Ray Tune, one trial per cell. Only this folder imports ``ray.tune``.
 
-Tune assigns cells to workers, starts workers, and reports when one dies. It does not keep results: those are in the
-store, and a run is resumed by planning the cells that have none. Start reading at ``driver.py``.
+Tune assigns cells to workers, starts workers, and reports when one dies. The results are in the store,
+not in Tune: a run is resumed by planning the cells without a result. Start reading at ``driver.py``.
 
 This file imports nothing. If it imported the driver, every worker would import the driver too, which takes seconds.
 
