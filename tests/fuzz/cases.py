@@ -120,8 +120,11 @@ def check_message(error: UserError) -> None:
 
 
 def written(folder: Path, data: Any, name: str = "case.yaml") -> Path:
-    """Write data as a YAML file. Data that YAML cannot represent is written as its ``repr``."""
+    """Write data as a YAML file, and bytes as they are. Data that YAML cannot represent is written as its ``repr``."""
     path = folder / name
+    if isinstance(data, bytes):
+        path.write_bytes(data)
+        return path
     try:
         path.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), encoding="utf-8")
     except (yaml.YAMLError, UnicodeEncodeError):

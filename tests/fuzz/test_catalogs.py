@@ -98,16 +98,13 @@ def test_a_catalog_with_changed_values_is_refused_or_usable(tmp_path: Path, data
 @example(content=b"prompts: {a: ['{0.__class__}']}\n")
 @example(content=b"datasets: {" + b"a" * 5000 + b": {}}\n")
 def test_a_catalog_file_with_changed_bytes_is_refused_or_usable(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "case.yaml"
-    path.write_bytes(content)
-    check_catalog(path, tmp_path)
+    check_catalog(written(tmp_path, content), tmp_path)
 
 
 @cases(100)
 @given(content=spoiled(TEXT.encode()))
 def test_adding_to_a_catalog_keeps_the_other_entries_or_changes_nothing(tmp_path: Path, content: bytes) -> None:
-    path, new = tmp_path / "case.yaml", {"new": {**DATASET, "route": ROUTES["cats"]}}
-    path.write_bytes(content)
+    path, new = written(tmp_path, content), {"new": {**DATASET, "route": ROUTES["cats"]}}
     try:
         write_entries(path, {"datasets": new})
     except UserError as error:

@@ -109,9 +109,7 @@ def test_a_grid_with_changed_values_is_refused_or_valid(tmp_path: Path, data: An
 @example(content=b"title: " + b"9" * 10_000)
 @example(content=b"\x00\x01\x02\xff" * 100)
 def test_a_grid_file_with_changed_bytes_is_refused_or_valid(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "case.yaml"
-    path.write_bytes(content)
-    check_grid(path)
+    check_grid(written(tmp_path, content))
 
 
 @cases(80)
@@ -120,9 +118,8 @@ def test_aliases_cannot_make_a_file_large(tmp_path: Path, levels: int, width: in
     lines = ["a0: &a0 [x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * width)}]" for i in range(1, levels)]
     lines += ["title: x", f"{field}: *a{levels - 1}"]
-    path = tmp_path / "case.yaml"
-    path.write_text("\n".join(lines[:-2] + lines[-1:] if field == "title" else lines))
-    assert check_grid(path) is None
+    text = "\n".join(lines[:-2] + lines[-1:] if field == "title" else lines)
+    assert check_grid(written(tmp_path, text.encode())) is None
 
 
 @st.composite

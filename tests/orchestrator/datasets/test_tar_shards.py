@@ -7,11 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from orchestrator.catalog import missing_data
 from orchestrator.catalog.routes import expand_braces
-from orchestrator.cli.app import app
 from orchestrator.datasets.adding import DatasetOptions, add_dataset
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.routes.tar_shards import one_pattern, read_shards
@@ -118,12 +116,3 @@ def test_patterns_are_those_of_a_shell() -> None:
     assert one_pattern([Path("/mugs/A.CSV"), Path("/mugs/B.CSV")]) == Path("/mugs/{A,B}.CSV")
     with pytest.raises(UserError, match="are added together"):
         one_pattern([Path("a.tar"), Path("b.csv")])
-
-
-def test_shards_are_added_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_shards(tmp_path / "mugs", SAMPLES["names"], "0.tar", "1.tar")
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["data", "add", "mugs/0.tar", "mugs/1.tar"])
-    assert "mugs: 2 classes, 12 training images, 4 test images" in done.output
-    done = CliRunner().invoke(app, ["data", "verify", "mugs"])
-    assert done.exit_code == 0, done.output
