@@ -103,15 +103,6 @@ def grid_lease(files: Files, grid: str, notify: Callable[[str], None] = lambda m
     name, mine, ended = f"locks/{grid}.lease", Owner(), threading.Event()
     root = Path(files.root) if files.is_local else None
     is_new = root is not None and not root.exists()
-    if files.create(name, mine.content()):
-        settle = root is None
-    else:
-        former = _wait_until_free(files, name, grid, notify)
-        settle = root is None or former is None or not former.is_here
-        files.write(name, mine.content())
-    time.sleep(SETTLE_SECONDS if settle else 0.0)
-    if (owner := Owner.read(files, name)) is not None and owner.token != mine.token:
-        raise _owned_by(owner, files, grid)
 
     def renew() -> None:
         while not ended.wait(RENEW_SECONDS):
@@ -123,12 +114,22 @@ def grid_lease(files: Files, grid: str, notify: Callable[[str], None] = lambda m
                 files.write(name, mine.content())
 
     thread = threading.Thread(target=renew, name="lease", daemon=True)
-    thread.start()
-    try:
+    try:  # a signal may come as soon as the file is there
+        if files.create(name, mine.content()):
+            settle = root is None
+        else:
+            former = _wait_until_free(files, name, grid, notify)
+            settle = root is None or former is None or not former.is_here
+            files.write(name, mine.content())
+        time.sleep(SETTLE_SECONDS if settle else 0.0)
+        if (owner := Owner.read(files, name)) is not None and owner.token != mine.token:
+            raise _owned_by(owner, files, grid)
+        thread.start()
         yield
     finally:
         ended.set()
-        thread.join(RENEW_SECONDS / 2)  # wait no longer: if the store does not answer, the lease becomes stale anyway
+        if thread.is_alive():  # wait no longer: if the store does not answer, the lease becomes stale anyway
+            thread.join(RENEW_SECONDS / 2)
         with contextlib.suppress(Exception):  # a lease that is not removed becomes stale
             owner = Owner.read(files, name)
             if owner is not None and owner.token == mine.token:

@@ -1,6 +1,7 @@
 """Only one driver runs a grid: leases, killed drivers, and drivers on other machines."""
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -141,6 +142,14 @@ def test_a_lease_is_renewed_and_its_loss_is_said_once(tmp_path: Path, monkeypatc
         wait_for(noticed)
     assert "process 7 on elsewhere has taken over this grid" in said[0]
     assert json.loads(files.read(NAME)) == theirs
+
+
+def test_a_signal_leaves_no_lease_as_soon_as_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: a grid that was stopped at that moment left its lease."""
+    monkeypatch.setattr("time.sleep", lambda seconds: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        grid_lease(Files(tmp_path), "demo").__enter__()
+    assert not Files(tmp_path).exists(NAME)
 
 
 def test_a_store_that_cannot_be_written_to_is_said_before_any_work(tmp_path: Path) -> None:
