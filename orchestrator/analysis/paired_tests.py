@@ -125,7 +125,7 @@ def hall_t(mean: Floats, squares: Floats, cubes: Floats, n: Ints) -> Floats:
     t = mean * np.sqrt((n - 1) / variance)
     third = cubes - mean * (3 * squares - 2 * mean**2)
     g = np.where(variance > 1e-12, third / (variance * np.sqrt(variance)), 0.0) * (_skew_weight(n) / np.sqrt(n))
-    shift = 1 + g * t / 3  # below: t * (1 + g t / 3 + g^2 t^2 / 27)
+    shift = 1 + g * t / 3  # t * (shift + (shift - 1)^2 / 3) is t + g t^2 / 3 + g^2 t^3 / 27
     return np.asarray(t * (shift + (shift - 1) ** 2 / 3) + g / 6)
 
 

@@ -44,7 +44,7 @@ class RacedPlace:
 
     @cached_property
     def wanted(self) -> frozenset[str]:
-        """Ids of the cells that past decisions used, and of the cells that the next decision needs."""
+        """Ids of the cells that past decisions of the race used or that its next decision needs."""
         last = [out_at or self.race.next or self.race.at for out_at in self.race.out_at]
         return frozenset(cell.id for (m, d, s), cell in self.cells.items() if (look := last[m]) and look.uses(d, s))
 
@@ -58,7 +58,7 @@ class RacedPlace:
     def ahead(self, looks: int) -> frozenset[str]:
         """Return the ids of the cells that the next look or one of the ``looks`` looks after it uses.
 
-        All methods that are still in are assumed to stay in. If the race is over, there are no such cells.
+        It is assumed that no further method goes out of the race. If the race is over, there are no such cells.
         """
         if self.race.next is None:
             return frozenset()
@@ -70,7 +70,7 @@ class RacedPlace:
 
     @property
     def decisions(self) -> dict[str, tuple[str, float]]:
-        """The methods that are out: label -> the label of the method that it lost to, and the p-value."""
+        """The methods that the race has excluded: label -> the label of the better method, and the p-value."""
         both = zip(self.methods, self.race.beaten_by_M, self.race.p_M, strict=True)
         return {method: (self.methods[rival], float(p)) for method, rival, p in both if rival >= 0}
 

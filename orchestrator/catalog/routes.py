@@ -271,7 +271,7 @@ class DasslRoute(BaseRoute):
         if not (absent := self._lacking(folder)):
             return ""
         there = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-        return f"{folder} has no {absent[0]}, but {listed(there, 4) or 'nothing'}"
+        return f"{folder} has no {absent[0]}{f', but {listed(there, 4)}' if there else ': it is empty'}"
 
     def _lacking(self, folder: Path) -> list[str]:
         """Return the names of needed files and folders that ``folder`` lacks. Not every image is looked for."""
