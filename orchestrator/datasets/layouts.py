@@ -24,6 +24,7 @@ from bolt.image_folders import (
     part_of,
     unused_notes,
     why_no_class_folders,
+    why_no_classes,
 )
 from orchestrator.catalog.routes import TABLES
 from orchestrator.datasets.routes.class_folders import refuse_untested
@@ -206,6 +207,9 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
         notes.append(f"{moved[0]} is read as {moved[1]}, and the other paths likewise")
     if not readers and (left_out := len(set(map(str, images_below(folder))) - {str(folder / file) for file in files})):
         notes.append(f"images that the table does not list: {left_out}, not used")
+    tops = [] if readers or "split" in chosen else sorted({file.partition("/")[0] for file in files if "/" in file})
+    if mixed := why_no_classes(tops):
+        notes.append(f"{mixed}; the table's images in them are used alike")
     if "split" not in chosen and (tests := _tests_beside(path)):
         notes.append(f"{tests} is not used; if it has the test images, give one table of both parts, or all tables")
     parts = [part_of(text) for text in columns[chosen["split"]]] if "split" in chosen else [""] * len(labels)

@@ -256,6 +256,17 @@ def test_a_damaged_list_says_where(tmp_path: Path) -> None:
         find_layout(tmp_path / "l.json")
 
 
+@pytest.mark.parametrize("folders", ["images masks", "train test"])
+def test_images_of_folders_that_are_not_alike_are_told(folders: str, tmp_path: Path) -> None:
+    """Regression: a mask was taken for an image that is missing, and test images were divided anew, without a word."""
+    names = [tmp_path / folder / name for folder, name in zip(folders.split(), ("0.png", "1.png"), strict=True)]
+    for name in names:
+        name.parent.mkdir()
+        name.touch()
+    (tmp_path / "list.csv").write_text("path,label\n0.png,cat\n1.png,dog\n")
+    assert "the table's images in them are used alike" in str(find_layout(tmp_path / "list.csv").notes)
+
+
 def test_tables_in_several_folders_are_one_dataset(tmp_path: Path) -> None:
     """Regression: image folders of the hub, and exports with a table in each part, had to be rewritten by hand."""
     for part in ("train", "valid", "test"):
