@@ -26,7 +26,7 @@ TYPICAL_ASPECT = 4 / 3
 _TITLE_AND_HINT = {
     "train": ("decoded training splits", "fewer sources, or adopted checkpoints, which need no images"),
     "test": ("decoded test splits", "fewer datasets, or backbones of one image size"),
-    "validation": ("decoded validation parts", "a protocol with validation: drawn or none"),
+    "validation": ("decoded validation parts", "a protocol whose validation is drawn or none"),
     "test_whole": ("test splits for random crops", "fewer datasets of the tta track"),
 }
 

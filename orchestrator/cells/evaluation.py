@@ -63,9 +63,9 @@ def _add_classes(inputs: CellInputs, adapted: Adapted, head: Head, first: int = 
 def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Scored:
     """Return the scores of a classifier and of the frozen backbone on one split, and the classifier's predictions.
 
-    If some classes of the head have no image in the split and the protocol asks for it, the scores include the accuracy
-    among the classes with images. ``adapted`` must classify all classes of the split, except the classes of
-    ``split.own_head``, which this function adds.
+    The scores include the accuracy among the classes with images in the split, if the protocol asks for this accuracy
+    and some classes of the head have no image there. ``adapted`` must classify all classes of the split, except the
+    classes of ``split.own_head``, which this function adds.
 
     Raises :class:`bolt.task.scoring.NonFiniteLogits` for infinite or NaN logits, ``ValueError`` for more than
     ``MAX_CLASSES`` classes, and ``FileNotFoundError`` for an artifact that is not built.

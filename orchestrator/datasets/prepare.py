@@ -69,7 +69,7 @@ def plan_preparation(
     Servers are asked for sizes that the catalog does not state. If a dataset is complete, its partial folder is
     removed.
 
-    Raises ``UserError`` if the folder of a dataset holds other images.
+    Raises ``UserError`` if the folder of a dataset does not hold this dataset.
     """
     there, jobs, by_hand = list[str](), list[FetchJob](), list[DatasetEntry]()
     for entry in entries:

@@ -263,8 +263,8 @@ def slowdown(measured: float, running: Iterable[tuple[float, float]]) -> float:
     pieces under way raise the factor as soon as they have run longer than predicted.
 
     Args:
-        measured: total seconds of the pieces that have ended. Predictions have learned from these pieces, so each is
-            taken to have run exactly as long as predicted.
+        measured: total seconds of the pieces that have ended. They count as predicted exactly, because the predictions
+            have learned from them.
         running: age and predicted duration of each piece under way, in seconds.
     """
     pairs = [(age, whole) for age, whole in running if whole > 0]
