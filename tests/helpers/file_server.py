@@ -151,7 +151,10 @@ def serve(**options: object) -> Iterator[FileServer]:
 
 @contextlib.contextmanager
 def losing_an_answer(address: str) -> Iterator[str]:
-    """Pass requests on to the server at ``address``. The answer to the first PUT is lost on the way back."""
+    """Pass requests on to the server at ``address``. The answer to the first PUT is lost on the way back.
+
+    Raises ``AssertionError`` at the end if there was no PUT.
+    """
     lost: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -177,6 +180,7 @@ def losing_an_answer(address: str) -> Iterator[str]:
 
     with _running(Handler) as url:
         yield url
+    assert lost, "no answer was lost"
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from typing import Any
 
 import boto3
 import pytest
+from fsspec import get_filesystem_class
 from moto.server import ThreadedMotoServer
 from rich.console import Console
 
@@ -65,6 +66,7 @@ def s3(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """Return a client with an empty bucket, and set the environment of the store to its server."""
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": endpoint, FOLDER: str(tmp_path / "cache")}.items():
         monkeypatch.setenv(name, value)
+    get_filesystem_class("s3").clear_instance_cache()  # a kept one has the server of the test before
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     client = boto3.client("s3", endpoint_url=endpoint)
     client.create_bucket(Bucket=BUCKET)
@@ -317,6 +319,7 @@ def test_a_lease_is_held_if_the_answer_to_its_write_is_lost(
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")  # or else it sends chunks
     with losing_an_answer(endpoint) as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        get_filesystem_class("s3").clear_instance_cache()
         with grid_lease(Files(URL), "demo"):
             assert keys(s3, "locks/") == ["locks/demo.lease"]
     assert keys(s3, "locks/") == []
