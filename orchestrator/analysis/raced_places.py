@@ -106,7 +106,7 @@ def grid_races(
     labels = labels_of(cells, label_of)
     rows = row_list(results, labels, scores_of(results, metric, read_predictions))
     scores = {row.cell_id: METRICS[row.metric].sign * row.score for row in rows if row.averaged}
-    ended = {*failed, *(result.cell.id for result in results)}  # a result may have no score
+    ended = {*failed, *(result.cell.id for result in results)}  # even if the result has no score
     return raced_places(cells, labels, scores, ended, smallest_difference=smallest_difference)
 
 

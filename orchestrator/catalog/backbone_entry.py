@@ -49,7 +49,7 @@ class Weights(StrictModel):
     def path(self) -> Path | None:
         """The path of the weights file; ``None`` for a tag of open_clip.
 
-        A file of the hub has its path in the hub's cache, at the revision that was fetched last.
+        For a file of the hub, it is the path in the hub's cache, at the revision that was fetched last.
         """
         if self.hub and self.file:
             from huggingface_hub import constants

@@ -32,7 +32,7 @@ def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
         if len(methods[label]) > 1:
             other = rows.setdefault(_row(cell, label), cell)
             if other != cell:
-                what = f"the label {label!r} means two different cells of one row"
+                what = f"two different cells would have the label {label!r} in the same row of a table"
                 raise planned[cell].location.error(what, f"the other cell is in {planned[other].location}")
     return labels
 

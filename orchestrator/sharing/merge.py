@@ -122,7 +122,7 @@ def _merge_cell(
         return MergedCell(cell_id, "same", adapter=intact)
     if predictions is not None and result.predictions is not None:
         store.files.write(f"{name}.npz", predictions)
-    if not store.files.create(f"{name}.json", content):  # a run has just written a result
+    if not store.files.create(f"{name}.json", content):  # there is a result now: a run has just written it
         return replace(_merge_cell(store, other, cell_id, store.read_result(cell_id), []), adapter=intact)
     store.files.remove(f"failures/{cell_id}.json")
     return MergedCell(cell_id, "taken", adapter=intact)

@@ -29,6 +29,6 @@ def thread_map(work: Callable[[int], Result], count: int) -> Iterator[Result]:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
-        finally:  # the caller may have stopped iterating
+        finally:  # the caller may stop before the last result
             for future in waiting:
                 future.cancel()

@@ -95,7 +95,7 @@ def _view(
 ) -> dict[str, Any]:
     """Return what the page shows of one series."""
     own = [p for p in groups if _place(p.key) == _place(series) and series.domain in ("", p.key.domain)]
-    group = own[0] if series.domain else None  # none for all domains together
+    group = own[0] if series.domain else None  # all domains together have no group
     costs = figures[group]["costs"] if group is not None and not series.dataset else []
     domain = _capitalised(series.domain.replace("_", " ") or "all domains together")
     scores = [{score.method: score for score in verdict.comparison.methods} for verdict in series.verdicts]

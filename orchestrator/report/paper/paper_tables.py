@@ -120,7 +120,7 @@ class _PaperTable:
             axis: list(dict.fromkeys(getattr(row, axis) for row in rows)) for axis in AXES
         }
         if len(self.axes["shots"]) > 1:
-            self.axes["shots"] = [k for k in self.axes["shots"] if k]  # zero-shot is printed at each k
+            self.axes["shots"] = [k for k in self.axes["shots"] if k]  # zero-shot, k = 0, is printed at each k
         self.printed = {row.position: row.accuracy for row in rows}
         self.columns = self._combinations(layout.columns)
         self.blocks = self._combinations([axis for axis in layout.rows if axis != "method"])
