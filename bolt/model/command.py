@@ -40,6 +40,9 @@ def predict(
     from bolt.model.loading import UnreadableModel
     from bolt.model.threshold import NoThreshold
 
+    # A shell leaves the sign of the home folder in --output=~/table.csv to the command.
+    model, paths = Path(os.path.expanduser(model)), [os.path.expanduser(path) for path in paths]
+    output, sort_into = (path and Path(os.path.expanduser(path)) for path in (output, sort_into))
     try:
         wanted = 95.0 if unsure and accuracy is None else accuracy
         labelled = _predict(model, paths, output, sort_into, wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -58,7 +59,7 @@ class Weights(StrictModel):
             revision = folder / "refs" / "main"
             commit = revision.read_text(encoding="utf-8").strip() if revision.is_file() else "main"
             return folder / "snapshots" / commit / self.file
-        return None if self.file is None else grids_folder() / self.file
+        return None if self.file is None else grids_folder() / os.path.expanduser(self.file)
 
 
 QUICK_GELU_TAGS = frozenset({"openai"})
@@ -121,7 +122,8 @@ class BackboneEntry(StrictModel):
     @property
     def architecture_path(self) -> Path | None:
         """The path of the architecture's model-config json; ``None`` if the architecture is a name of open_clip."""
-        return grids_folder() / self.architecture if self.architecture.endswith(".json") else None
+        named = os.path.expanduser(self.architecture)
+        return grids_folder() / named if named.endswith(".json") else None
 
     @property
     def has_matrices(self) -> bool:

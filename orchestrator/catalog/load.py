@@ -1,5 +1,6 @@
 """Read the catalog's files into one :class:`Catalog`."""
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -164,7 +165,7 @@ def _parse(text: str, top: Location, folder: Path) -> dict[str, dict[str, Any]]:
     """
     file = validated(CatalogFile, as_mapping(parse_yaml(text, top.file), top), top)
     checkpoints = {
-        f"{backbone}/{dataset}": entry.model_copy(update={"file": str(folder / entry.path.expanduser())})
+        f"{backbone}/{dataset}": entry.model_copy(update={"file": str(folder / os.path.expanduser(entry.file))})
         for backbone, named in file.checkpoints.items()
         for dataset, entry in named.items()
     }

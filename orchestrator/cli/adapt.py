@@ -77,9 +77,9 @@ def adapt(
 
     if "://" in settings.store_url:
         raise UserError("adapt needs a store that is a folder on this machine", where="--store", hint="give a folder")
-    name = as_key(folder.expanduser().absolute().name) or "images"
+    name = as_key(folder.absolute().name) or "images"
     request = Request(
-        folder=folder.expanduser().absolute(),
+        folder=folder.absolute(),
         name=name,
         model=output or Path(f"{name}-model"),
         backbone=backbone,

@@ -55,21 +55,19 @@ def store_url(store: str) -> str:
 
 
 def at_home(word: str) -> str:
-    """Return a path, or an option with one (``--output=~/model``), with ``~`` replaced by the user's home folder."""
-    option, path = re.fullmatch(r"(--[\w-]+=)?(.*)", word, re.DOTALL).groups("")  # type: ignore[union-attr]
+    """Return a path, or an option with one (``--output=~/model``, ``-o~/model``), with ``~`` as the home folder.
+
+    ``~NAME`` of an unknown user stays as it is.
+    """
+    option, path = re.fullmatch(r"(--[\w-]+=|-\w)?(.*)", word, re.DOTALL).groups("")  # type: ignore[union-attr]
     return f"{option}{os.path.expanduser(path)}"
 
 
-def expanded(path: Path | None) -> Path | None:
-    """Return the path with ``~`` replaced by the user's home folder."""
-    return path and Path(os.path.expanduser(path))  # Path.expanduser() raises an error for an unknown user
-
-
-def data_folder(path: str | Path) -> Path | None:
+def data_folder(path: str | Path) -> Path:
     """Return the data root. Raises ``UserError`` for an empty text, which Python would take for the current folder."""
     if not str(path).strip():
         raise UserError("the data root is empty", where="--data-root", hint="give a folder, or leave the option out")
-    return expanded(Path(path))
+    return Path(os.path.expanduser(path))  # Path.expanduser() raises an error for an unknown user
 
 
 JSON_FORMAT = 1

@@ -122,7 +122,7 @@ def _grid_text(entry: DatasetEntry) -> str:
 
 def _relative(path: Path) -> str:
     """Return a path below the working folder as a relative path, and any other path as an absolute path."""
-    absolute = path.expanduser().absolute()
+    absolute = path.absolute()
     return str(absolute.relative_to(Path.cwd())) if absolute.is_relative_to(Path.cwd()) else str(absolute)
 
 

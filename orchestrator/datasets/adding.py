@@ -249,7 +249,7 @@ def dataset_key(path: Path) -> str:
 
     Raises ``UserError`` if the name has no usable character.
     """
-    path = path.expanduser().absolute()
+    path = path.absolute()
     folder = folder_of(path) if is_table(path) else path
     if not (key := as_key(folder.name)):
         raise UserError(f"no name can be made from {path.name!r}", hint="give a name with --name")

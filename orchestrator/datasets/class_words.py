@@ -111,7 +111,7 @@ def _read_table(path: Path) -> list[list[str]]:
     """
     where = f"--words {path}"
     try:
-        lines, notes = read_rows(path.expanduser())
+        lines, notes = read_rows(path)
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"the table cannot be read: {error}", where=where, hint="give a CSV file in UTF-8") from None
     if lines and not lines[0][0]:  # a column of row numbers, as pandas writes it

@@ -88,7 +88,7 @@ def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
     Raises ``UserError`` if the path does not exist, the folder has no class folders, a part is missing, the table
     cannot be read, or there are fewer than two classes.
     """
-    path = path.expanduser().absolute()
+    path = path.absolute()
     if is_table(path):
         return _of_table(path, columns or {})
     if columns:

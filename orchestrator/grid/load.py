@@ -178,7 +178,7 @@ def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: st
     """
     text = os.fspath(name_or_path)
     if text.endswith((".yaml", ".yml")) or os.sep in text:
-        path = folder / text
+        path = folder / os.path.expanduser(text)
         if not os.path.isfile(path):  # Path.is_file fails for a name that the file system refuses
             hint = f"by name: {', '.join(grid_names())}"
             raise UserError(f"there is no grid file {shorten(str(path))}", where=where, hint=hint)

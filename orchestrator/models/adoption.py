@@ -184,16 +184,12 @@ def _letters(name: str) -> str:
 
 def _dataset_of(text: str, catalog: Catalog) -> str:
     """Return the dataset that the name of a checkpoint stands for. ``text``: one path of the command line."""
-    path = Path(text.removeprefix(HUB).partition("@")[0]) if text.startswith(HUB) else _path(text)
+    path = Path(text.removeprefix(HUB).partition("@")[0]) if text.startswith(HUB) else Path(text).absolute()
     fitting = guess_dataset(path, {key: entry.also_called for key, entry in catalog.datasets.items()})
     if len(fitting) != 1:
         what = f"could be {' or '.join(fitting)}" if fitting else "names no dataset of the catalog"
         raise UserError(f"{path.name} {what}", where=text, hint="say what it was fine-tuned on: --dataset NAME")
     return fitting[0]
-
-
-def _path(text: str) -> Path:
-    return Path(text).expanduser().absolute()
 
 
 def _found(text: str, folder: Path) -> tuple[Path, str]:
@@ -203,7 +199,7 @@ def _found(text: str, folder: Path) -> tuple[Path, str]:
     the checkpoint does not come from the hub.
     """
     on_hub = text.startswith(HUB)
-    path, origin = fetch_repository(text.removeprefix(HUB), folder) if on_hub else (_path(text), "")
+    path, origin = fetch_repository(text.removeprefix(HUB), folder) if on_hub else (Path(text).absolute(), "")
     with explained(UnreadableCheckpoint, where=text if on_hub else ""):
         files = checkpoint_files(path)
     return files[0] if len(files) == 1 else path, origin

@@ -124,7 +124,7 @@ def model_folder(
 
     Raises ``UserError`` if there are no weights, or if the configuration does not describe a CLIP.
     """
-    folder = Path(text).expanduser()
+    folder = Path(text)
     if not text.startswith(HUB) and not folder.is_dir():
         return None
     key = name or re.sub(r"[^a-z0-9._-]+", "-", Path(text.removeprefix(HUB).partition("@")[0]).name.lower())
@@ -246,7 +246,7 @@ def trainable_text(config: dict[str, Any]) -> bool:
 def _architecture(name: str, pretrained: str | None) -> tuple[str, dict[str, Any]]:
     """Return the architecture's name or path for the catalog entry, and its configuration."""
     if name.endswith(".json"):
-        path = Path(name).expanduser().absolute()
+        path = Path(name).absolute()
         try:
             return str(path), dict(read_json(path))
         except (OSError, ValueError, TypeError) as error:
@@ -266,7 +266,7 @@ def _single_file(path: Path) -> Path:
     Raises ``UserError`` if there is none, or if there are several.
     """
     with explained(UnreadableCheckpoint, where="--file"):
-        files = checkpoint_files(path.expanduser())
+        files = checkpoint_files(path)
     if len(files) > 1:
         what = "these weights are in several files, but a backbone needs a single file"
         raise UserError(what, where="--file", hint="save one: model.save_pretrained(FOLDER, max_shard_size='100GB')")

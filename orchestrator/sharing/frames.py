@@ -134,8 +134,8 @@ def _asked(
         raise TypeError(f"catalog and set_ are lists, such as [{os.fspath(alone)!r}]")
     if metric is not None and metric not in get_args(MetricName):
         raise unknown_name("metric", metric, get_args(MetricName))
-    root = None if data_root is None else os.fspath(data_root)
-    settings = RunSettings(os.fspath(store), root, catalog_files=tuple(os.fspath(file) for file in catalog))
+    root = None if data_root is None else os.path.expanduser(data_root)
+    settings = RunSettings(os.fspath(store), root, catalog_files=tuple(map(os.path.expanduser, catalog)))
     return os.fspath(grid), settings, set_values(last_run(Store(store).files, grid), set_)
 
 

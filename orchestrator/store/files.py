@@ -256,7 +256,7 @@ class Files:
 
 def cache_folder() -> Path:
     """Return the folder of this machine's cache."""
-    return Path(os.environ.get(FOLDER) or Path.home() / ".cache" / "bolt").absolute()
+    return Path(os.path.expanduser(os.environ.get(FOLDER) or "~/.cache/bolt")).absolute()
 
 
 def local_folder(files: Files, folder: str) -> Path:

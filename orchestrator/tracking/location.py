@@ -81,5 +81,5 @@ def tracking_location(store: Store) -> TrackingLocation:
         what = "the tracking address is a database, which cannot hold the artifacts of runs"
         hint = f"set {ARTIFACTS_VARIABLE} to the --artifacts-destination of the server that uses the database"
         raise UserError(what, where=URI_VARIABLE, hint=hint)
-    url = artifacts.rstrip("/") if "://" in artifacts else Path(artifacts).absolute().as_uri()
+    url = artifacts.rstrip("/") if "://" in artifacts else Path(os.path.expanduser(artifacts)).absolute().as_uri()
     return TrackingLocation(f"{POSTGRES_DRIVER}://{database}", url, os.environ.get(SERVER_VARIABLE))

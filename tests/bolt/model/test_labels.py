@@ -72,6 +72,14 @@ def read_csv(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
+def test_the_home_folder_is_found_where_no_shell_replaces_its_sign(
+    model: tuple[Path, Model], pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(pictures))
+    assert run(model[0], "~/pics/a", "-o~/at-home.csv").exit_code == 0
+    assert (pictures / "at-home.csv").is_file()
+
+
 def test_every_image_has_its_row_and_what_is_no_image_is_named(model: tuple[Path, Model], pictures: Path) -> None:
     folder, loaded = model
     done = run(folder, "pics", "-o", "labels.csv")

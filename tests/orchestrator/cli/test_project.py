@@ -1,11 +1,15 @@
 """``bolt.yaml`` is written by ``data add``, gives the defaults of options, and is checked like other files."""
 
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
+from orchestrator.catalog import load_catalog
+from orchestrator.catalog.location import grids_folder
+from orchestrator.cli.options import at_home
 from orchestrator.cli.project import read_project
 from orchestrator.util.errors import UserError
 from tests.conftest import GiveDatabase
@@ -125,8 +129,27 @@ def test_the_home_folder_is_found_where_no_shell_replaces_its_sign(
     assert f"store: {folder}/mine" in planned
     assert "home.yaml" in run("data", "add", "--catalog=~/home.yaml", "--name", "at-home", "~/pictures/tools")
     assert "at-home" in (folder / "home.yaml").read_text()
+    assert at_home("-o~/table.csv") == f"-o{folder}/table.csv"
+    tiny = grids_folder() / "backbones"
+    shutil.copytree(tiny, folder / "backbones")
+    text = (tiny / "tiny.yaml").read_text().replace("tiny-clip:", "mine:").replace("backbones/", "~/backbones/")
+    (folder / "own.yaml").write_text(text)
+    mine = load_catalog([folder / "own.yaml"]).backbone("mine")
+    assert (mine.weights.path, mine.architecture_path) == tuple(
+        folder / "backbones" / f"tiny-clip.{suffix}" for suffix in ("safetensors", "json")
+    )
+    (folder / "one.yaml").write_text("title: One\ndescription: One.\ninclude: [~/other.yaml]\n")
+    (folder / "other.yaml").symlink_to(grids_folder() / "smoke.yaml")
+    assert "15 cells" in run("plan", "one.yaml")
     assert not (folder / "~").exists()
     assert f"store: {folder}/~nobody-here" in run("plan", "smoke", "--store=~nobody-here")
+    for words in (
+        ("data", "add", "~nobody/x"),
+        ("adapt", "~nobody/x"),
+        ("backbones", "add", "RN50", "--file", "~nobody/x"),
+    ):
+        with pytest.raises(UserError):
+            run(*words)
 
 
 @pytest.mark.slow
