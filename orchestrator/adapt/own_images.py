@@ -171,7 +171,15 @@ def _stamp(request: Request, name: str, parts: Mapping[str, Path]) -> str:
     ``name``: the dataset's key. It differs from ``request.name`` if a dataset of the catalog already has that name. In
     this case, the digest includes the key.
     """
-    options, files = request.images, []
+    options = request.images
+    said = [options.templates, options.mirrorable, options.exclude_broken]
+    if options.reading != UPRIGHT:
+        said.append([options.reading.bands, options.reading.range])
+    if options.words is not None:  # without words, the digest is the same as before ``--words`` existed
+        said.append(cached_digest(options.words) if options.words.is_file() else "")
+    if name != request.name:
+        said.append(name)
+    files = []
     for part in parts.values():
         classes, paths = class_folders(part), images_below(part)
         paths += [path for folder in classes if folder.is_symlink() for path in images_below(folder)]
@@ -180,13 +188,6 @@ def _stamp(request: Request, name: str, parts: Mapping[str, Path]) -> str:
         found = [(path, path.stat() if path.exists() else path.lstat()) for path in paths]
         listed = [(path.relative_to(part).as_posix(), state.st_size, state.st_mtime_ns) for path, state in found]
         files.append([str(part), listed])
-    said = [options.templates, options.mirrorable, options.exclude_broken]
-    if options.reading != UPRIGHT:
-        said.append([options.reading.bands, options.reading.range])
-    if options.words is not None:  # without words, the digest is the same as before ``--words`` existed
-        said.append(cached_digest(options.words) if options.words.is_file() else "")
-    if name != request.name:
-        said.append(name)
     return fingerprint([files, said])
 
 
