@@ -1,4 +1,4 @@
-"""Data efficiency: with how many images per class a method reaches the score that another method has at some k.
+"""Data efficiency: how many images per class a method needs to reach another method's score at some k.
 
 Between measured k, the score on each dataset is interpolated linearly in log k. The 95 % interval of the number of
 images contains every k at which the two scores may be equal: at such a k, the 95 % interval of their mean difference

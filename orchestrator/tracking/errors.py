@@ -35,7 +35,7 @@ _REFUSALS = {
         "new database, or (after a backup) `mlflow db upgrade URI` updates an older database"
     ),
     ("attempt to write a readonly database", "unable to open database file"): (
-        "this process may not write to the database of runs"
+        "this process is not allowed to write to the database of runs"
     ),
     ("error code 401", "UNAUTHENTICATED"): (
         "the tracking server does not accept MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
@@ -43,9 +43,11 @@ _REFUSALS = {
     ("No module named 'mlflow'",): "MLflow is not installed; `pip install 'bolt-orchestrator[engine]'` adds it",
     ("Invalid Host header",): (
         "the tracking server does not accept the host name in MLFLOW_TRACKING_URI; `mlflow server --allowed-hosts` "
-        "names those that it accepts"
+        "lists the host names that it accepts"
     ),
-    ("error code 403", "PERMISSION_DENIED"): "the user of MLFLOW_TRACKING_USERNAME may not write to this experiment",
+    ("error code 403", "PERMISSION_DENIED"): (
+        "the user of MLFLOW_TRACKING_USERNAME is not allowed to write to this experiment"
+    ),
     ("password authentication failed", "no password supplied"): (
         "the tracking database does not accept the password; PGPASSFILE names the file with the password"
     ),
