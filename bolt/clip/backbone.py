@@ -23,6 +23,7 @@ from bolt.clip.text_tower import TextTower
 from bolt.clip.tower import ImageTower, tower_digest
 from bolt.clip.tower_shape import Activation
 from bolt.protocol import Precision
+from bolt.util.ranges import AtLeast1, check_value
 
 _PROMPT_BATCH = 256
 
@@ -192,6 +193,7 @@ class Backbone:
         Args:
             tower: the image tower to use; by default the frozen tower.
         """
+        check_value("batch_size", batch_size, AtLeast1)
         tower = self.tower if tower is None else tower
         features_BD = torch.empty(len(pixels_B3SS), self.embed_dim, device=self.device)
         # The features are allocated outside of inference mode, because autograd cannot use tensors made inside it.

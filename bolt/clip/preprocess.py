@@ -57,9 +57,16 @@ def rgb_pixels(image: Image.Image) -> NDArray[np.uint8]:
 
 
 def normalise(pixels_B3SS: Tensor, mean: Sequence[float], std: Sequence[float], device: torch.device | str) -> Tensor:
-    """Convert uint8 pixels (B, 3, S, S) to the float32 input of a tower on a device, normalised per channel."""
-    from bolt.clip.transfer import to_device  # imports PyTorch, which decoding does not need
+    """Convert uint8 pixels (B, 3, S, S) to the float32 input of a tower on a device, normalised per channel.
 
+    Raises ``TypeError`` for other pixels: values from 0 to 1 would be taken for black images, and be changed in place.
+    """
+    import torch  # decoding does not need it
+
+    from bolt.clip.transfer import to_device
+
+    if pixels_B3SS.dtype != torch.uint8:
+        raise TypeError(f"pixels are uint8, from 0 to 255, and not {pixels_B3SS.dtype}")
     images = to_device(pixels_B3SS, device).float().div_(255)
     mean_311, std_311 = (_per_channel(tuple(values), images.device) for values in (mean, std))
     return images.sub_(mean_311).div_(std_311)

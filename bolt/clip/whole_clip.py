@@ -77,11 +77,12 @@ def clip_from_file(architecture: str, file: Path, quick_gelu: bool) -> nn.Module
     import open_clip  # takes seconds to import
 
     found = dict(read_checkpoint(file).tensors)
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # open_clip warns of random weights, which are replaced below
     try:
         model = cast(nn.Module, open_clip.create_model(architecture, force_quick_gelu=quick_gelu, device="cpu"))
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)
     own = model.state_dict()
     tensors = _whole(found, next(name for name in own if name.startswith("visual.")), file)
     if "positional_embedding" in tensors and "positional_embedding" not in own:

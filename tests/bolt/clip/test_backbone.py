@@ -75,6 +75,16 @@ def test_normalise_equals_clips_preprocessing(backbone: Backbone) -> None:
     assert pixels.dtype == torch.uint8
 
 
+def test_pixels_from_0_to_1_are_refused_and_not_changed(backbone: Backbone) -> None:
+    pixels = torch.rand(2, 3, 32, 32)
+    before = pixels.clone()
+    with pytest.raises(TypeError, match="uint8"):
+        backbone.encode_images(pixels)
+    assert torch.equal(pixels, before)
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        backbone.encode_images(pixels.to(torch.uint8), batch_size=-1)
+
+
 def test_features_are_open_clips_and_the_model_is_untouched() -> None:
     model = random_clip()
     model.visual.image_mean, model.visual.image_std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
