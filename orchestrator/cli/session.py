@@ -5,6 +5,7 @@ finished. So a session can be killed at any point, and the same command continue
 """
 
 import shlex
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 
@@ -81,7 +82,9 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
         results, incomplete = read_grid_results(plan, store), count_differences(plan, store)
         page = write_grid_report(results, store)
         every = plan.of_whole_grid(store)
-        _, tracked = runs.sync(results if every is plan else read_grid_results(every, store), page.parent, console)
+        tracked = f"MLflow: stopped; the results are safe, and {runs.later}"
+        with suppress(KeyboardInterrupt):
+            _, tracked = runs.sync(results if every is plan else read_grid_results(every, store), page.parent, console)
     console.print()
     console.print(terminal_summary(results, verbose=verbose))
     console.print()

@@ -77,13 +77,20 @@ class GridRuns:
 
         return BackgroundTracker(self.open_tracker, self.label, self._store.read_result, say=say)
 
+    @property
+    def later(self) -> str:
+        """Which command writes the runs that are missing, as text."""
+        return (
+            f"`python -m orchestrator sync {self._grid.given} --store {shlex.quote(self._store.url)}` continues later"
+        )
+
     def sync(self, results: GridResults, report: Path, console: Console, *, verify: bool = False) -> tuple[bool, str]:
         """Make the runs of the grid's MLflow experiment equal to the results.
 
         Returns whether the runs are equal at the end, and one line about the outcome.
 
-        If a tracking server does not answer, the sync is repeated for a while; Ctrl-C ends the waiting. Errors of
-        MLflow are not raised, because the results are stored in any case. Only a ``UserError`` is raised.
+        If a tracking server does not answer, the sync is repeated for a while. Errors of MLflow are not raised,
+        because the results are stored in any case. Only a ``UserError`` and ``KeyboardInterrupt`` are raised.
 
         Args:
             results: the results of the whole grid, including the cells that ``--only`` or ``--limit`` leave out. The
@@ -92,9 +99,6 @@ class GridRuns:
             console: shows the progress.
             verify: whether to compare every run even if the run of the whole grid says that nothing has changed.
         """
-        later = (
-            f"`python -m orchestrator sync {self._grid.given} --store {shlex.quote(self._store.url)}` continues later"
-        )
 
         def attempt(on_progress: OnProgress) -> SyncReport:
             tracker, found, verdicts = self.open_tracker(), results.results, results.verdicts
@@ -104,10 +108,8 @@ class GridRuns:
             done = retry_sync(attempt, console)
         except UserError:
             raise
-        except KeyboardInterrupt:
-            return False, f"MLflow: stopped; the results are safe, and {later}"
         except Exception as error:  # an error of MLflow does not end the command
             problem = classify_tracking_error(error)
-            later = f"after that, {later.removesuffix(' later')}" if problem.kind == "refused" else later
+            later = f"after that, {self.later.removesuffix(' later')}" if problem.kind == "refused" else self.later
             return False, f"MLflow could not be written to: {problem.message}; {later}"
         return True, f"MLflow: {pluralize(done.added, 'run')} added, {done.kept} unchanged, {done.removed} removed"

@@ -115,6 +115,16 @@ def test_sigterm_ends_a_grid_in_good_order_outside_of_its_cells_too(folder: Path
     assert not lease.exists()
 
 
+def test_ctrl_c_ends_a_sync_that_writes_to_mlflow(folder: Path) -> None:
+    shutil.rmtree(folder / "runs" / "mlflow")
+    log, grid = folder / "stopped-sync.txt", str(folder / "mini.yaml")
+    words = [sys.executable, "-m", "orchestrator", "sync", grid, *command.options(folder)]
+    lock = folder / "runs" / "mlflow" / "mlflow.db.lock"  # of the database that is being created
+    assert command.signal_when(words, lock.exists, log, signal.SIGINT) == 130
+    assert "To go on, run the same command again" in log.read_text()
+    run_on_mini_grid(folder, "sync")
+
+
 def test_a_second_driver_is_refused(folder: Path) -> None:
     """This process holds the lock of the grid, as a run in another shell would."""
     with grid_lease(Store(folder / "runs").files, "mini"):
