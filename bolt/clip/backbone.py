@@ -9,7 +9,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -107,7 +107,7 @@ class Backbone:
         if other := {str(weight.dtype) for weight in visual.parameters()} - {"torch.float32"}:
             raise ValueError(f"{name} has {', '.join(sorted(other))} weights; convert them first: model.float()")
         kept = copy.deepcopy(model, memo={id(visual): None}) if load_again is None else None
-        text = load_again or partial(_itself, kept)  # a lambda could not be pickled
+        text = load_again or partial(cast, nn.Module, kept)  # a lambda could not be pickled
         mean = mean or getattr(visual, "image_mean", None) or open_clip.OPENAI_DATASET_MEAN
         std = std or getattr(visual, "image_std", None) or open_clip.OPENAI_DATASET_STD
         stored = model.get_parameter("logit_scale").item()
@@ -248,18 +248,12 @@ class Backbone:
         return average_prompts(embeddings_PD[rows].view(len(class_names), len(templates), -1))
 
 
-def _itself(module: Any) -> nn.Module:
-    return cast(nn.Module, module)
-
-
 def prompt_lists(prompts: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | dict[str, list[str]]:
     """Return templates, or the sentences of each class, as lists.
 
     Raises ``ValueError`` for a single text, for a set (it has no order), and for a list with an item that is no text.
     """
-    if isinstance(prompts, Mapping):
-        return {name: _texts(sentences) for name, sentences in prompts.items()}
-    return _texts(prompts)
+    return {name: _texts(each) for name, each in prompts.items()} if isinstance(prompts, Mapping) else _texts(prompts)
 
 
 def _texts(given: Iterable[str], what: str = "prompts") -> list[str]:

@@ -79,9 +79,8 @@ def check_value(name: str, value: Any, hint: Any) -> None:
             if not limit.holds(value):
                 raise ValueError(f"{name} must be {limit.words}, not {value!r}")
         check_value(name, value, parts[0])
-    elif hint is bool:
-        if value not in (True, False):
-            raise ValueError(f"{name} is True or False, not {value!r}")
+    elif hint is bool and value not in (True, False):
+        raise ValueError(f"{name} is True or False, not {value!r}")
     elif parts:  # an optional value, or the items of a tuple
         for item in value if get_origin(hint) is tuple else (value,):
             check_value(name, item, parts[0])
