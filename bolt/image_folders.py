@@ -256,7 +256,7 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
             if path.is_dir() and is_system(path.name):
                 unused["hidden"] += 0 if path.is_symlink() else len(images_below(path))
             elif path.is_dir():
-                unused["linked"] += path not in folders  # a link to an enclosing folder
+                unused["linked"] += path not in folders  # ``folders`` lacks only links to an enclosing one
             elif not path.name.startswith("."):
                 unused["loose" if is_image(path) else _kind_of_other(path)] += 1
     for top in (path for root in roots for path in class_folders(root)):

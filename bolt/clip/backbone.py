@@ -88,12 +88,12 @@ class Backbone:
         resize: Resize | None = None,
         interpolation: Interpolation | None = None,
     ) -> Backbone:
-        """Convert an open_clip model. The backbone shares the image tower's tensors and copies the text side.
+        """Convert an open_clip model. The backbone gets a copy of it, so you may train the model afterwards.
 
         Args:
-            load_again: loads the same model again. If given, no text side is kept. Instead the model is loaded whenever
-                prompts are encoded, and freed afterwards. That saves two fifths of the memory of ViT-B/32, and costs
-                one or two seconds.
+            load_again: loads the same model again. If given, nothing is copied, and no text side is kept. Instead the
+                model is loaded whenever prompts are encoded, and freed afterwards. That saves two fifths of the memory
+                of ViT-B/32, and costs one or two seconds.
             mean, std: normalisation per channel; by default that of the model.
             resize, interpolation: see :class:`bolt.clip.input_size.InputSize`; by default those of the model.
 
@@ -103,11 +103,11 @@ class Backbone:
         """
         import open_clip  # takes seconds to import
 
+        if load_again is None:
+            model = copy.deepcopy(model)
         visual = model.get_submodule("visual")
         if other := {str(weight.dtype) for weight in visual.parameters()} - {"torch.float32"}:
             raise ValueError(f"{name} has {', '.join(sorted(other))} weights; convert them first: model.float()")
-        kept = copy.deepcopy(model, memo={id(visual): None}) if load_again is None else None
-        text = load_again or partial(cast, nn.Module, kept)  # a lambda could not be pickled
         mean = mean or getattr(visual, "image_mean", None) or open_clip.OPENAI_DATASET_MEAN
         std = std or getattr(visual, "image_std", None) or open_clip.OPENAI_DATASET_STD
         stored = model.get_parameter("logit_scale").item()
@@ -121,7 +121,10 @@ class Backbone:
         resize = resize or how.get("resize_mode", "shortest")
         interpolation = interpolation or how.get("interpolation", "bicubic")
         tower = image_tower_of(model)
-        return cls(name, tower, text, tokenizer, logit_scale, mean, std, resize, interpolation)
+        if load_again is None:
+            model.visual = None  # type: ignore[assignment]
+            load_again = partial(cast, nn.Module, model)  # a lambda could not be pickled
+        return cls(name, tower, load_again, tokenizer, logit_scale, mean, std, resize, interpolation)
 
     @property
     def activation(self) -> Activation:

@@ -1,8 +1,8 @@
-"""Races the places of a grid: lists the cells that each place still needs, and the cells that it leaves out.
+"""Races the methods at each place of a grid: lists the cells that a race still needs, and those that it leaves out.
 
-A place is a track, protocol, backbone, domain and k. Its methods race if they may take part in verdicts, if there are
-two of them or more, and if the race plans more than one moment to decide (a look). All other cells are wanted from the
-start.
+A place is a track, protocol, backbone, domain and k. It has a race if at least two of its methods may take part in
+verdicts, and if at least two looks are planned. A look is a moment at which the race may decide. Cells without a race
+are wanted from the start.
 
 All decisions are computed from the planned cells, their scores and their failures. So a run that was killed makes the
 same decisions when it is continued.

@@ -99,9 +99,9 @@ def directions_address(backbone: str, source: SourceRef, top_k: int) -> str:
 
 
 def stored_spectra(store: Store, backbone: str, names: Iterable[str]) -> list[str]:
-    """Return the addresses of stored directions and sums for a backbone.
+    """Return the addresses of the stored directions and sums, for one backbone, that ``names`` selects.
 
-    ``names``: datasets of sources, for their directions; or ``TOTAL``, for sums.
+    ``names``: a dataset's name selects the directions of its source model; ``TOTAL`` selects the sums.
     """
     prefixes = tuple(f"{SourceDirections.kind}/{slug(backbone)}.{slug(name)}." for name in names)
     return [found for found in store.addresses(SourceDirections.kind) if found.startswith(prefixes)]

@@ -185,7 +185,7 @@ def _split(
         rows = _rows(own)
         predicted, confidence = own.predicted.astype(np.int64), own.probability / FULL_PROBABILITY
     else:
-        assert model is not None, "a cell without stored predictions was restored"
+        assert model is not None, "no stored predictions, and no restored model"
         rows, tower, images = np.arange(len(labels_N)), model.tower, loaded.get(features.images)
         found = predict_classes(
             len(rows), lambda start, stop: backbone.encode_images(images.batch(start, stop), tower), model.classifier

@@ -96,7 +96,7 @@ class ProgressDisplay:
                 next_update = now + UPDATE_SECONDS
                 with suppress(Exception):  # if the system does not report memory or GPUs, they are not shown
                     self._memory = process_tree_memory()
-                    self._gpus = local_gpus() if self._gpus != () else ()  # a machine without GPUs is asked once
+                    self._gpus = local_gpus() if self._gpus != () else ()  # if it finds none, it is not called again
                 self._counter.read_build_progress()
                 self._status.write("running", self._snapshot())
             if self._live is not None:

@@ -137,10 +137,11 @@ class _ComposedTensor:
 
     Attributes:
         base: the tensor's value at lambda = 0, (m, n) or of any other shape.
-        stack_NM: the task vectors, with their entries sorted by group.
-        order_M: for each sorted entry, its position in the tensor; ``None`` if the entries are in their original order.
-        chunks: pairs (group, columns). The columns of a chunk are a slice of ``stack_NM`` inside one group. The product
-            of the columns and a vector gives the chunk's part of the update, or of the gradient.
+        stack_NM: the task vectors, one in each row. The columns, one for each entry, are sorted by group.
+        order_M: for each column, the place of its entry in the flattened tensor; ``None`` if nothing was sorted.
+        chunks: pairs (group, columns). ``columns`` is a slice of columns of ``stack_NM``, all of this group. From them,
+            the group's coefficients give a part of the update, and the tensor's gradient gives a part of the
+            coefficients' gradient.
         group_count: K, the number of groups.
     """
 

@@ -223,5 +223,5 @@ class ComparisonGroup:
         drawn.
         """
         if len(self.seeds) < 2:
-            return f"With one seed there are no {mark.lower()}: other support images may give larger differences."
+            return f"Without a second seed there are no {mark.lower()}. Other seeds may give other values."
         return f"{mark}: ± one sample standard deviation{of and f' of {of}'} over n = {len(self.seeds)} seeds."

@@ -79,7 +79,8 @@ class Table:
         column_groups: titles above the header, each with the number of columns it spans; together they span all.
         header_notes: texts of the footnotes at each column's title; empty for none.
         notes: texts of the footnotes about the whole table, which have no letters.
-        first_notes: texts of the footnotes that get the first letters. The others follow in the order of the entries.
+        first_notes: texts of the footnotes that get the first letters. The next letters go to the notes of entries,
+            row by row, and the last to ``header_notes``.
         merged_columns: how many of the first columns leave out a text in LaTeX if the row above has it too.
         ruled_rows: rows, counted from 0, with a rule above them.
         hide_std: whether deviations are printed in the CSV alone, to keep many columns narrow.

@@ -102,6 +102,8 @@ def test_features_are_open_clips_and_the_model_is_untouched() -> None:
     with torch.no_grad():
         torch.testing.assert_close(features, model.encode_image(backbone.normalise(pixels)), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(features, backbone.encode_images(pixels), rtol=1e-5, atol=1e-5)
+    model.visual.conv1.weight.data.zero_()  # as training would, in place
+    assert torch.equal(features, backbone.encode_images(pixels, batch_size=3))
 
 
 def test_prompts_are_normalised_before_and_after_the_mean() -> None:
