@@ -74,7 +74,7 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     Raises ``UserError`` for a table that cannot be read, names no class or has two words for a class, and for two
     classes with the same words.
     """
-    rows = _read_table(table) if table else []
+    rows = _read_table(table, names) if table else []
     if rows and rows[0][0].casefold() in _HEADERS and rows[0][0] not in names:
         rows = rows[1:]
     by_plain = _by_plain(dict.fromkeys(names, ""))
@@ -104,20 +104,26 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     return Words(words, sentences, tuple(notes))
 
 
-def _read_table(path: Path) -> list[list[str]]:
+def _read_table(path: Path, names: Sequence[str]) -> list[list[str]]:
     """Return the rows of a table of words. A row has at least two fields; empty sentences are left out.
 
-    If spaces divide the columns, a row has a folder and a word, and the word may have spaces.
+    If spaces divide the columns, a row without quotes has a folder and a word, and the word may have spaces.
+
+    A first column without a name is left out if the second column names classes, and the first one does not or has
+    row numbers, as pandas writes them.
     """
     where = f"--words {path}"
     try:
         lines, notes = read_rows(path)
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"the table cannot be read: {error}", where=where, hint="give a CSV file in UTF-8") from None
-    if lines and not lines[0][0]:  # a column of row numbers, as pandas writes it
-        lines = [line[1:] for line in lines]
+    known = {*map(letters_of, names)}
+    first = [line[0] for line in lines] or ["folder"]
+    extra = not first[0] and (all(map(str.isdecimal, first[1:])) or known.isdisjoint(map(letters_of, first)))
+    if extra and any(letters_of(field) in known for line in lines for field in line[1:2]):
+        lines = [rest for line in lines if (rest := line[1:])]
     if BY_SPACES in notes:
-        lines = [[line[0], " ".join(line[1:])] for line in lines]
+        lines = [line if " " in "".join(line[1:]) else [line[0], " ".join(line[1:])] for line in lines]
     rows = []
     for folder, *others in lines:
         if any(not field.isprintable() for field in others):

@@ -20,6 +20,7 @@ from bolt.image_folders import (
     images_below,
     images_in,
     is_image,
+    iterate_images,
     part_folders,
     part_of,
     unused_notes,
@@ -49,6 +50,10 @@ _TO_PARQUET = "write it as parquet first: datasets.load_from_disk(FOLDER)['train
 _MARKS_PART = re.compile(r"(is[\s._-]?)?(train|test|val)(ing)?([\s._-]?(set|image|img|split|flag))?", re.I)
 _OTHER_PART = re.compile("test|val|dev|holdout")
 _YES_NO = {"0", "1", "0.0", "1.0", "true", "false", "yes", "no"}
+
+_OF_IMAGES = re.compile("path|file|name|image|img|photo|pic", re.I)
+_OF_MASKS = re.compile("mask|seg|annot|label|truth|gt|depth|box|xml", re.I)
+"""Pattern of a column that names a second file for each image, as ``label_path`` does."""
 
 _NESTED = re.compile(r"""[\[{]\s*(["'\d].*)?[\]}]""", re.DOTALL)
 """Matches a list or an object of Python or JSON, such as ``['cat']``, but not a text in brackets."""
@@ -171,8 +176,8 @@ def _classes(parts: Mapping[str, Path], folder: Path) -> list[Path]:
     hint = _TO_PARQUET if ".arrow" in kinds else how_to_lay_out(folder)
     hint += f"; if the tar files are shards of WebDataset, give all: data add {folder}/*.tar" * (".tar" in kinds)
     if table:
-        same = map(str, sorted(path for path in files if path.name == table.name))
-        hint += f"; if {table.name} lists the images' classes: data add {shlex.join(same)}"
+        same = sorted(path for path in files if path.name == table.name and part_in(path.parent.name)) or [table]
+        hint += f"; if {table.name} lists the images' classes: data add {shlex.join(map(str, same))}"
     if wrong:
         before = "classes are in train/CLASS/ and test/CLASS/, or side by side: "
         raise UserError(wrong, where=str(root), hint=before + hint)
@@ -239,8 +244,8 @@ def choose_columns(
 
     The choice is a mapping: ``path``, ``label`` or ``split`` -> name of the column. A column that the user has
     ``given`` is taken, or else a column with a usual name. If there is none, the values decide. Paths are in a column
-    in which every value is an image file; such a column is preferred to an ``id`` of numbers. Splits are in a column in
-    which every value names a part, such as ``train``. Labels are in the remaining column, if only one remains.
+    in which every value is an image file. Splits are in a column in which every value names a part, such as ``train``.
+    Labels are in the remaining column, if only one remains.
 
     Raises ``UserError`` if two columns may have the paths, or the labels, or if a column of yes and no seems to state
     the split.
@@ -248,15 +253,15 @@ def choose_columns(
     plain = {re.sub(r"[\s.-]+", "_", name.casefold()): name for name in reversed([*columns])}
     usual = {key: [plain[name] for name in names if name in plain] for key, names in COLUMNS.items()}
     chosen, notes = dict(given), list[str]()
-    if "x" in plain:  # then ``y`` is a coordinate
-        usual["label"] = [name for name in usual["label"] if name != plain.get("y")]
     pictures = [name for name, texts in columns.items() if texts and all(is_image(Path(text)) for text in texts)]
     pictures = [name for name in pictures if "://" not in "".join(columns[name])] or pictures
+    if "x" in plain and plain["x"] not in pictures:  # then ``y`` is a coordinate
+        usual["label"] = [name for name in usual["label"] if name != plain.get("y")]
     paths = [name for name in usual["path"] if name in pictures or name == plain.get("path")]
     paths = paths or [name for name in usual["path"] if not all(map(str.isdecimal, columns[name]))]
-    if len(pictures) > 1 and not paths and "path" not in given:
-        raise _doubtful("path", f"two columns name images: {', '.join(map(repr, pictures))}", pictures, table)
-    for name in [*paths, *pictures, *usual["path"]][:1]:
+    if pictures and not paths and "path" not in given:
+        paths = [_column_of_images(usual["path"], pictures, columns, table)]
+    for name in [*paths, *usual["path"]][:1]:
         chosen.setdefault("path", name)
     of_parts = [name for name, texts in columns.items() if {"train", "test"} <= {*map(part_of, texts)} <= {*PARTS}]
     for name in [*usual["split"], *of_parts][:1]:
@@ -285,6 +290,30 @@ def choose_columns(
     if unused := [name for name in rest if name not in chosen.values()]:
         notes.append(f"columns that are not used: {listed(unused, SHOWN)}")
     return chosen, notes
+
+
+def _column_of_images(
+    numbers: Sequence[str], pictures: Sequence[str], columns: Mapping[str, list[str]], table: Path
+) -> str:
+    """Return the column with the paths: one of ``pictures``, or of ``numbers``, which may name files without suffix.
+
+    It is the column of pictures, or of numbers if only these are names of files that are there. If both are, the column
+    of pictures is taken only if its own name says so, as ``photo`` does.
+
+    Raises ``UserError`` if several columns may have the paths, such as numbers and the names of masks.
+    """
+    files = iterate_images(folder_of(table)) if numbers else ()
+    there = {name.casefold() for file in files for name in (file.name, file.stem)}
+    found = [name for name in (*numbers, *pictures)
+             if not there.isdisjoint(re.split(r"[/\\]", text)[-1].casefold() for text in columns[name])]  # fmt: skip
+    numbered = [name for name in numbers if name in found]
+    if numbered and numbered == found:
+        return numbered[0]
+    masks = [name for name in pictures if _OF_MASKS.search(name)]
+    if len(pictures) == 1 and not (masks and numbers) and (not numbered or _OF_IMAGES.search(pictures[0])):
+        return pictures[0]
+    doubtful = [*(numbered or [*numbers][: len(masks)])[:1], *pictures]
+    raise _doubtful("path", f"several columns may name images: {', '.join(map(repr, doubtful))}", doubtful, table)
 
 
 def _column_of_names(label: str, others: Mapping[str, list[str]], usual: Sequence[str], table: Path) -> str:

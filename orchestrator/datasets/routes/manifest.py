@@ -12,6 +12,7 @@ import shlex
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -133,8 +134,15 @@ def _from_root(table: Table, folder: Path, root: Path) -> Table:
     def is_path(text: str) -> bool:
         return text in table.readers or (is_image(Path(text)) and os.path.isfile(folder / text.replace("\\", "/")))
 
-    with_paths = [name for name, texts in table.columns.items() if any(map(is_path, texts))]
-    columns = {name: [*map(moved, texts)] if name in with_paths else texts for name, texts in table.columns.items()}
+    def from_root(texts: list[str]) -> list[str]:
+        if any(map(is_path, texts)):
+            return [*map(moved, texts)]
+        with suppress(UserError):  # names of files further below, as a single table may have them
+            if texts and all(is_image(Path(text)) for text in texts):
+                return [*map(moved, _matched([text.replace("\\", "/") for text in texts], folder, folder))]
+        return texts
+
+    columns = {name: from_root(texts) for name, texts in table.columns.items()}
     return Table(columns, table.notes, {moved(path): reader for path, reader in table.readers.items()})
 
 

@@ -42,16 +42,16 @@ def read_parquet(entry: DatasetEntry, folder: Path) -> Contents:
     route = entry.route
     assert isinstance(route, HuggingFaceRoute)
     paths = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet"))
-    shards = {}
+    adding, shards = entry.domain == "own", {}
     for part in route.splits:
         try:
             shards[part] = Shards(folder, shards_of(paths, route, part), **route.columns)
             shards[part].check_labels(folder)
         except UserError as error:
-            where, hint = error.where or str(folder), error.hint or refetch_hint(entry)
+            where, hint = error.where or str(folder), (adding and error.hint) or refetch_hint(entry)
             raise UserError(error.what, where=where, hint=hint) from None
     names = _class_names(entry, list(shards.values()), folder)
-    return names, {part: found.part(names) for part, found in shards.items()}
+    return names, {part: found.part(names, adding) for part, found in shards.items()}
 
 
 def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> list[str]:
@@ -147,14 +147,17 @@ class Shards:
             what = f"the label {shorten(repr(self.values[other[0]]))} is neither a text nor a whole number"
             raise UserError(what, where=self.origin(other[0]), hint="name another column: --column label=NAME")
 
-    def part(self, names: Sequence[str]) -> Part:
-        """Return the labelled images. Raises ``UserError`` for a label that is not in ``names``."""
+    def part(self, names: Sequence[str], adding: bool) -> Part:
+        """Return the labelled images. Raises ``UserError`` for a label that is not in ``names``.
+
+        ``adding``: whether ``data add`` reads them, so that the user can name another split.
+        """
         number = {name: label for label, name in enumerate(names)}
         labels = [number.get(value, -1) if isinstance(value, str) else int(value) for value in self.values]
         if beyond := [row for row, label in enumerate(labels) if not 0 <= label < len(names)]:
             what = f"the label {self.values[beyond[0]]!r} is outside 0 to {len(names) - 1}"
             hint = "-1 often means that an image has no label; name a split with labels: hf:OWNER/NAME@SPLIT"
-            raise UserError(what, where=self.origin(beyond[0]), hint=hint * (self.values[beyond[0]] == -1))
+            raise UserError(what, where=self.origin(beyond[0]), hint=hint * (adding and self.values[beyond[0]] == -1))
         return make_part(labels, self.content, self.origin)
 
     def content(self, index: int) -> io.BytesIO:

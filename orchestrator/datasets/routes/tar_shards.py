@@ -157,7 +157,7 @@ def _samples(shard: Path, unused: Counter[str]) -> dict[str, _Sample]:
                 else:
                     images[suffix] = partial(_bytes_of, shard, member.offset_data, member.size)
             after = _bytes_of(shard, stream.offset, 1 << 16).read()
-            unused["shards that go on after their end mark, as joined tar files do"] += bool(after.strip(b"\0"))
+            unused["parts of shards after their end mark, as in joined tar files"] += bool(after.strip(b"\0"))
     except FileNotFoundError:
         raise UserError("there is no such shard", where=str(shard)) from None
     except (tarfile.TarError, OSError, ValueError, RecursionError) as error:

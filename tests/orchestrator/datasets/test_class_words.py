@@ -52,10 +52,15 @@ def test_classes_that_would_get_the_same_words_are_refused(names: list[str]) -> 
 
 
 @pytest.mark.parametrize(
-    "table", ["0 cat\n1 sea lion\n", ",folder,word\n0,1,sea lion\n1,0,cat\n", "0;cat\n1;sea lion\n"]
-)
+    "table",
+    ["0 cat\n1 sea lion\n", ",folder,word\n0,1,sea lion\n1,0,cat\n", "0;cat\n1;sea lion\n", '0 cat\n1 "sea lion"\n',
+     ",folder,word\n0,0,cat\n1\n2,1,sea lion\n", ",words\n0,cat\n1,sea lion\n",
+     ",word,sentence\n0,cat,\n1,sea lion,\n"],
+)  # fmt: skip
 def test_tables_of_words_may_have_spaces_or_row_numbers(table: str, tmp_path: Path) -> None:
     """Regression: class 1 was called ``sea`` with the sentence ``lion``, or got the word of another class."""
     (tmp_path / "words.txt").write_text(table)
     found = class_words(["0", "1"], tmp_path / "words.txt")
     assert (found.words, found.sentences) == ({"0": "cat", "1": "sea lion"}, {"0": (), "1": ()})
+    (tmp_path / "words.txt").write_text('0 cat\n1 "sea lion" "a sea lion"\n')
+    assert class_words(["0", "1"], tmp_path / "words.txt").sentences["1"] == ("a sea lion",)

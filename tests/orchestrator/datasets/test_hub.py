@@ -91,6 +91,14 @@ def test_only_the_needed_files_of_one_commit_are_fetched_from_the_hub(tmp_path: 
     assert (len(raw.train), len(raw.test), raw.class_names) == (7, 3, CLASSES)
 
 
+@pytest.mark.parametrize(("label", "says"), [(None, "no label.*\n.*data prepare pets"), (-1, "outside 0 to 1[^@]*$")])
+def test_a_catalog_dataset_has_no_advice_for_data_add(label: int | None, says: str, tmp_path: Path) -> None:
+    (tmp_path / "pets").mkdir()
+    (tmp_path / "pets" / "train.parquet").write_bytes(shard(0, values=[0, 1, 0, 1, label]))
+    with pytest.raises(UserError, match=says):
+        open_dataset(hub_entry("").model_copy(update={"domain": "general"}), tmp_path)
+
+
 def test_a_hub_file_with_a_wrong_checksum_is_removed(tmp_path: Path) -> None:
     answers, shard_name = hub(CONTENT), "data/train-00001-of-00002.parquet"
     name = f"datasets/{REPO}/resolve/{COMMIT}/{shard_name}"

@@ -83,6 +83,9 @@ READ: dict[str, tuple[str | bytes, tuple[str, str], str]] = {
     "folds": ("path,label,fold\n" + _ROWS("a,1", "b,2"), ("a", "b"), "not used: fold"),
     "yes and no": ("path,label,value\n" + _ROWS("cat,0", "dog,1"), ("cat", "dog"), "not used: value"),
 }
+_MASKS = "id,mask,label\n" + "".join(f"{n},{{0}}{5 - n}.jpg,{'ba'[n % 2]}\n" for n in range(1, 5))
+READ["masks that are not there"] = (_MASKS.format("m_"), ("a", "b"), "path from 'id'")
+READ["x and y"] = ("x,y,fold\n" + _ROWS("a,1", "b,2"), ("a", "b"), "label from 'y'")
 # name -> (a table, part of the refusal)
 REFUSED: dict[str, tuple[str | bytes, str]] = {
     "Cyrillic": (f"path,label\n{_ROWS('кот', 'пес')}".encode("cp1251"), "neither UTF-8 nor"),
@@ -94,6 +97,8 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
         "before,after,label\n" + _ROWS("2.jpg,cat", "1.jpg,dog"),
         "--column path=before or --column path=after",
     ),
+    "masks": (_MASKS.format(""), "--column path=id or --column path=mask"),
+    "masks without images": (_MASKS.replace("\n", "\n7").format("")[:-1], "--column path=id or --column path=mask"),
     "classes like parts": ("path,art\n" + _ROWS("train", "festival"), "--column label=art"),
     "a label for each image": ("path,label\n1.jpg,a\n2.jpg,b\n3.jpg,c\n", "every class needs at least two images"),
     "no header": (_ROWS("cat", "dog"), "the first line has the image 1.jpg"),
@@ -281,6 +286,11 @@ def test_tables_in_several_folders_are_one_dataset(tmp_path: Path) -> None:
     assert columns["split"] == columns["label"] == ["train"] * 3 + ["test"] * 3
     assert [*readers] == columns["path"]
     assert len(readers) == 6
+    for part in ("train", "test"):  # names of files further below, as a single table may have them
+        (tmp_path / part / "images").mkdir()
+        (tmp_path / part / "0.png").rename(tmp_path / part / "images" / "0.png")
+        (tmp_path / part / "list.csv").write_text("path,label\n0.png,cat\n")
+    assert read_table(tmp_path / "{train,test}/list.csv").columns["path"] == ["train/images/0.png", "test/images/0.png"]
     with pytest.raises(
         UserError, match=r"data add \S*/test/_classes.csv \S*/train/_classes.csv \S*/valid/_classes.csv"
     ):
@@ -299,9 +309,9 @@ def test_portions_of_the_images_are_no_classes(names: str, tmp_path: Path) -> No
     for name in names.split():
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}.png").touch()
+        (tmp_path / name / "list_of_train.csv").touch()
     (tmp_path / "list.csv").touch()
-    (tmp_path / "list_of_train.csv").touch()
-    with pytest.raises(UserError, match=r"look like parts .*\n.*data add .*list_of_train\.csv"):
+    with pytest.raises(UserError, match=r"look like parts .*\n.*data add \S*list_of_train\.csv$"):
         find_layout(tmp_path)
 
 
