@@ -247,9 +247,8 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
     left = [path for path in class_folders(inner) if inner not in roots and path.resolve() not in roots]
     notes = []
     for path in left:
-        name = path.name if path.name.isprintable() else ascii(path.name)[1:-1]
         images = sum(1 for _ in iterate_images(path, unused))
-        notes.append(f"{name}/ is not used: {_count(images, 'image')}")
+        notes.append(f"{_shown(path)}/ is not used: {_count(images, 'image')}")
     for place in {folder.resolve(), inner, *roots}:
         folders = class_folders(place)
         for path in place.iterdir():
@@ -259,18 +258,25 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
                 unused["linked"] += path not in folders  # ``folders`` lacks only links to an enclosing one
             elif not path.name.startswith("."):
                 unused["loose" if is_image(path) else _kind_of_other(path)] += 1
+    nested = []
     for top in (path for root in roots for path in class_folders(root)):
         stems = {path.with_suffix("") for path in iterate_images(top, unused)}
         masks = (path for path in stems if _MASK.search(path.name))
         unused["mask"] += sum(path.with_name(_MASK.sub("", path.name)) in stems for path in masks)
-    if nested := [path for path in class_folders(roots[0]) if class_folders(path) and not images_in(path)]:
-        inside = [path.name for path in class_folders(nested[0])]
+        if stems and not any(path.parent == top for path in stems):
+            nested.append(top)
+    if nested:
+        inside = [_shown(path) for path in class_folders(nested[0])]
         notes.append(
-            f"class folders whose images lie in sub-folders: {len(nested)}, such as {nested[0].name} with "
+            f"class folders whose images lie in sub-folders: {len(nested)}, such as {_shown(nested[0])} with "
             f"{', '.join(inside[:2])}{', ...' * (len(inside) > 2)}; if the sub-folders are the classes, put them side "
             "by side"
         )
     return notes + unused_lines(unused)
+
+
+def _shown(path: Path) -> str:
+    return path.name if path.name.isprintable() else ascii(path.name)[1:-1]
 
 
 def _kind_of_other(path: Path) -> str:

@@ -82,15 +82,17 @@ class Backbone:
         tokenizer: Callable[[list[str]], Tensor],
         name: str,
         *,
+        given_away: bool = False,
         load_again: Callable[[], nn.Module] | None = None,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
         resize: Resize | None = None,
         interpolation: Interpolation | None = None,
     ) -> Backbone:
-        """Convert an open_clip model. The backbone gets a copy of it, so you may train the model afterwards.
+        """Convert an open_clip model. The backbone usually gets a copy of it, so you may train the model afterwards.
 
         Args:
+            given_away: whether nothing is copied, because only the backbone uses the model from now on.
             load_again: loads the same model again. If given, nothing is copied, and no text side is kept. Instead the
                 model is loaded whenever prompts are encoded, and freed afterwards. That saves two fifths of the memory
                 of ViT-B/32, and costs one or two seconds.
@@ -103,7 +105,7 @@ class Backbone:
         """
         import open_clip  # takes seconds to import
 
-        if load_again is None:
+        if load_again is None and not given_away:
             model = copy.deepcopy(model)
         visual = model.get_submodule("visual")
         if other := {str(weight.dtype) for weight in visual.parameters()} - {"torch.float32"}:
@@ -256,7 +258,9 @@ def prompt_lists(prompts: Iterable[str] | Mapping[str, Iterable[str]]) -> list[s
 
     Raises ``ValueError`` for a single text, for a set (it has no order), and for a list with an item that is no text.
     """
-    return {name: _texts(each) for name, each in prompts.items()} if isinstance(prompts, Mapping) else _texts(prompts)
+    if isinstance(prompts, Mapping):
+        return {name: _texts(each, f"the prompts of {name!r}") for name, each in prompts.items()}
+    return _texts(prompts)
 
 
 def _texts(given: Iterable[str], what: str = "prompts") -> list[str]:

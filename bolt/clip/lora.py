@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from bolt.clip.huggingface import VISION, to_huggingface
@@ -71,15 +72,15 @@ def merge_lora(
     if not whole and (made := settings.get("init_lora_weights", True)) not in _UNCHANGED:
         raise _refused(f"its init_lora_weights is {made!r}, which changes the pre-trained weights, too")
     base = rest if whole else pretrained | _trained_whole(rest, pretrained)
-    merged, merged_before, ranks, scales, targets = 0, 0, set[int](), set[float](), set[str]()
+    merged, merged_before, ranks, scales, targets = 0, 0, set[int](), set[float](), dict[str, dict[str, Tensor]]()
     for name, pair in pairs.items():
         if (target := _target(name, base, whole)) is None:
             if whole or _of_vision(name) or not any(map(_of_vision, pairs)):
                 raise _refused(f"{name} is no matrix of this CLIP")
             continue  # a matrix of the text tower
-        if target in targets:  # such as those of a teacher and a student
-            raise _refused("it holds several adapters")
-        targets.add(target)
+        first = targets.setdefault(target, pair)
+        if first.keys() != pair.keys() or not all(torch.equal(first[side], pair[side]) for side in pair):
+            raise _refused("it holds several adapters")  # such as those of a teacher and a student
         weight, a, b = base[target], pair.get("A"), pair.get("B")
         fits = a is not None and b is not None and a.ndim == b.ndim == 2 and a.shape[0] == b.shape[1] <= 2**16
         if a is None or b is None or not fits or (len(b), a.shape[1]) != weight.shape:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -182,7 +183,8 @@ def refuse_damaged_png(source: PictureFile) -> None:
 
     Pillow does not check this. It may decode pixels that a failed copy has left as zeros.
     """
-    if any(name == b"IDAT" and not intact for name, _, intact in _png_chunks(file_content(source))):
+    chunks = takewhile(lambda chunk: chunk[0] != b"IEND", _png_chunks(file_content(source)))
+    if any(name == b"IDAT" and not intact for name, _, intact in chunks):
         raise OSError("image file is damaged: the pixels of the PNG have another checksum")
 
 

@@ -61,12 +61,11 @@ def normalise(pixels_B3SS: Tensor, mean: Sequence[float], std: Sequence[float], 
 
     Raises ``TypeError`` for other pixels: values from 0 to 1 would be taken for black images, and be changed in place.
     """
-    import torch  # decoding does not need it
-
     from bolt.clip.transfer import to_device
 
-    if pixels_B3SS.dtype != torch.uint8:
-        raise TypeError(f"pixels are uint8, from 0 to 255, and not {pixels_B3SS.dtype}")
+    is_float = getattr(pixels_B3SS, "is_floating_point", None)  # only a tensor has this method
+    if is_float is None or is_float():
+        raise TypeError(f"pixels are a tensor of uint8, from 0 to 255, not {getattr(pixels_B3SS, 'dtype', 'a list')}")
     images = to_device(pixels_B3SS, device).float().div_(255)
     mean_311, std_311 = (_per_channel(tuple(values), images.device) for values in (mean, std))
     return images.sub_(mean_311).div_(std_311)

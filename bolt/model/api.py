@@ -3,6 +3,7 @@
 Shape legend: N images, C classes, D embedding width, H, W height and width of an image.
 """
 
+import operator
 import os
 import reprlib
 import warnings
@@ -96,7 +97,8 @@ def load_backbone(
     else:
         quick_gelu = bool(listed.get("quick_gelu")) if quick_gelu is None else quick_gelu
         clip = open_clip.create_model(model, pretrained=weights, force_quick_gelu=quick_gelu)
-    return Backbone.from_open_clip(clip, open_clip.get_tokenizer(model), name or model, **how).to(device)
+    tokenizer = open_clip.get_tokenizer(model)
+    return Backbone.from_open_clip(clip, tokenizer, name or model, given_away=True, **how).to(device)
 
 
 def load_sources(folder: str | Path, backbone: Backbone, *, leave_out: Sequence[str] = ()) -> CheckpointSources:
@@ -201,17 +203,18 @@ def adapt(
     Raises:
         bolt.methods.UnknownName: for an unknown method or setting; the message has the most similar name.
         TypeError: if ``class_names`` or ``images`` has no order, if ``images`` has no length or holds an object that is
-            no image, if a class has several names, if ``sources`` are files, or if an argument is of another type.
-        ValueError: if labels are no whole numbers or do not fit the images, if a class has no name or no image, if
-            labels or sources that the method needs are missing, if the sources were loaded for another backbone, or if
-            a setting has an invalid value or no effect.
+            no image, if a class has several names, if ``sources`` are files, or if most other arguments are of another
+            type.
+        ValueError: if ``mirror`` is not True or False, if prompts are no lists of texts, if labels are no whole numbers
+            or do not fit the images, if a class has no name or no image, if labels or sources that the method needs are
+            missing, if the sources were loaded for another backbone, or if a setting has an invalid value or no effect.
         bolt.clip.precision.UnsupportedPrecision: if the device cannot compute in the number format.
     """
     for what, given, kind, words in (
         ("backbone", backbone, Backbone, "made by bolt.load_backbone"),
         ("method", method, str, "a name in bolt.METHODS"),
-        ("name", name, str | int, "a text"),
-        ("seed", seed, Integral, "a whole number"),
+        ("name", name, str | Integral, "a text"),
+        ("seed", seed, SupportsIndex, "a whole number"),
         ("reading", reading, Reading, "a bolt.clip.image_files.Reading"),
     ):
         if not isinstance(given, kind) or isinstance(given, bool):
@@ -221,7 +224,7 @@ def adapt(
     if isinstance(class_names, str | set | frozenset | Mapping) or not isinstance(class_names, Iterable):
         raise TypeError("class_names is a list of names, in the order of the labels")
     check_are_images(images)
-    class_names, seed = [*class_names], int(seed)
+    class_names, seed = [*class_names], operator.index(seed)
     for label, given in enumerate(class_names):
         if isinstance(given, Collection) and not isinstance(given, str):  # bytes, or several names
             raise TypeError(f"the name of class {label} is {reprlib.repr(given)}, and must be one text")

@@ -108,7 +108,7 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
     load_again = None if keep_text else text.load
     try:
         backbone = Backbone.from_open_clip(
-            text.load(), text.tokenize, entry.name, load_again=load_again,
+            text.load(), text.tokenize, entry.name, given_away=True, load_again=load_again,
             mean=entry.mean, std=entry.std, resize=entry.resize, interpolation=entry.interpolation,
         )  # fmt: skip
     except ValueError as error:  # the tower is not supported, or a number in the weights is wrong

@@ -101,7 +101,7 @@ def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
         table.add_row(f"  {listed(methods, SHOWN_METHODS)}", *row)
     measured = any("measured" in text for _, text in held.values())
     cuda = f"an assumed {human_bytes(CONTEXT_MIB * 2**20)} for CUDA itself"
-    basis = f"measured: peak memory plus {cuda}; a cell gets {HEADROOM:g} times the sum, or a whole GPU; " * measured
+    basis = f"measured: peak memory plus {cuda}; a cell gets a share that holds {HEADROOM:g} times the sum; " * measured
     basis += "assumed: a quarter of the GPU, or more if training every weight of the tower needs more"
     return Group(table, Text(basis, style="dim"))
 

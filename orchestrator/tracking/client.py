@@ -164,7 +164,8 @@ def follow_artifacts(database: Path, experiment: str, root: str) -> None:
 
     MLflow stores absolute addresses. So a copied store would write new artifacts into the store that it was copied
     from. ``root``: the address of the folder beside the database that has the artifacts, or that gets the first ones.
-    The addresses of a folder that the user chose for the artifacts stay: no copy of the database is beside this folder.
+    The addresses of a folder that the user chose for the artifacts stay: it is there, without a copy of the database
+    beside it, or it is in a folder of another name than the database's.
     """
     with contextlib.closing(sqlite3.connect(database)) as connection, connection:
         query = "SELECT artifact_location FROM experiments WHERE name = ?"
@@ -172,8 +173,8 @@ def follow_artifacts(database: Path, experiment: str, root: str) -> None:
         if before == root or not (before.startswith("file:") and before.endswith("/artifacts")):
             return
         old = Path(url2pathname(urlsplit(before).path)).parent
-        copied = (database.parent / "artifacts").is_dir() or not old.is_dir() or (old / database.name).is_file()
-        if not copied:
+        left = not old.is_dir() or (old / database.name).is_file()
+        if not left or not ((database.parent / "artifacts").is_dir() or old.name == database.parent.name):
             return
         for table, column in _ADDRESSES:
             change = f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?"

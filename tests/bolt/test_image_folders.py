@@ -116,6 +116,8 @@ def test_classes_that_may_be_one_folder_further_down_are_told(tmp_path: Path) ->
         fill(tmp_path / part / name, "0.png")
     with pytest.warns(UserWarning, match=r"sub-folders: 2, such as colour with cat, dog, \.\.\.; if"):
         assert bolt.read_folder(tmp_path)[2] == ["colour", "grey"]
+    (tmp_path / "empty" / "x").mkdir(parents=True)
+    assert "sub-folders: 2, such as colour" in str(unused_notes(tmp_path, [tmp_path]))
 
 
 def test_archives_are_called_so(tmp_path: Path) -> None:

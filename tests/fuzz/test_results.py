@@ -117,7 +117,7 @@ def test_an_impossible_score_is_an_error(case: str) -> None:
 )
 def test_a_result_that_could_not_be_read_back_is_not_written(tmp_path: Path, field: str, value: Any) -> None:
     wrong = replace(RESULT, **{field: value})
-    with pytest.raises(ValueError, match=r"details|parameters|scored"):
+    with pytest.raises(ValueError, match=r"details|parameters|scores"):
         Store(tmp_path).write_result(wrong)
     assert list(tmp_path.rglob("*.json")) == []
 

@@ -305,9 +305,9 @@ def short_cluster(logs: Path, workers: int = 2) -> Iterator[MultiNodeCluster]:
             with MultiNodeCluster(Path(short), workers) as started:
                 yield started
         finally:
-            shutil.copytree(
-                short, logs, ignore=shutil.ignore_patterns("sockets", "token"), symlinks=True, dirs_exist_ok=True
-            )
+            skip = shutil.ignore_patterns("sockets", "token")
+            with contextlib.suppress(shutil.Error):  # a file vanished meanwhile, or is a pipe
+                shutil.copytree(short, logs, ignore=skip, symlinks=True, dirs_exist_ok=True)
 
 
 @contextlib.contextmanager

@@ -60,7 +60,7 @@ def told_of_wait(request: Resources, warn: Callable[[str], None]) -> Iterator[No
             size, share = cluster_size(), f" and {request.gpus:g} of a GPU" if request.gpus else ""
             needs = f"{pluralize(f'{request.cpus:g}', 'CPU')} (--threads){share}"
             has = f"the cluster has {size.cpus:g} CPUs and {size.gpus:g} GPUs in all"
-            what = f"no worker has started for {WAIT_SECONDS:.0f} s: it needs {needs}, and no node has that free; {has}"
+            what = f"for {WAIT_SECONDS:.0f} s, no node has had {needs} free for a cell; {has}"
             warn(f"{what}. The run waits until other work ends or a node joins (see `ray status`)")
 
     timer = threading.Timer(WAIT_SECONDS, tell)

@@ -168,6 +168,10 @@ def test_two_loras_of_one_matrix_are_not_added(frozen: ImageTower) -> None:
     a, b = pair(32, 32)
     query = "vision_model.encoder.layers.0.self_attn.q_proj.lora"
     both = {f"{of}.{query}_{side}": t for of in ("teacher", "student") for side, t in (("A", a), ("B", b))}
+    once = {f"{query}_A": a, f"{query}_B": b}
+    same = [convert_image_tower(Checkpoint(each, {"r": 2, "lora_alpha": 2}), frozen).tensors for each in (both, once)]
+    assert all(torch.equal(same[0][name], tensor) for name, tensor in same[1].items())
+    both[f"student.{query}_B"] = 2 * b
     with pytest.raises(TensorMismatch, match="several adapters"):
         convert_image_tower(Checkpoint(both, {"r": 2, "lora_alpha": 2}), frozen)
 

@@ -226,7 +226,7 @@ def test_names_and_labels_may_be_arrays_but_no_text_and_no_mapping(backbone: Bac
     as_keys = bolt.adapt(backbone, IMAGES, LABELS, dict.fromkeys(NAMES).keys(), method="tip_adapter")
     assert torch.equal(as_keys.logits(IMAGES), expected.logits(IMAGES))
     fit = partial(bolt.adapt, backbone, IMAGES, LABELS, method="clipfit", epochs=1)
-    made = fit(iter(NAMES), seed=np.int64(1), prompts=(f"a {each} of {{}}." for each in ("photo", "sketch")))
+    made = fit(iter(NAMES), seed=torch.tensor(1), prompts=(f"a {each} of {{}}." for each in ("photo", "sketch")))
     expected = fit(NAMES, prompts=["a photo of {}.", "a sketch of {}."])
     assert torch.equal(made.logits(IMAGES), expected.logits(IMAGES))
     with pytest.raises(TypeError, match="whose order counts, not a set"):

@@ -144,11 +144,11 @@ def test_the_home_folder_is_found_where_no_shell_replaces_its_sign(
     assert not (folder / "~").exists()
     assert f"store: {folder}/~nobody-here" in run("plan", "smoke", "--store=~nobody-here")
     for words in (
-        ("data", "add", "~nobody/x"),
-        ("adapt", "~nobody/x"),
-        ("backbones", "add", "RN50", "--file", "~nobody/x"),
+        ("data", "add", "~nobody-here/x"),
+        ("adapt", "~nobody-here/x"),
+        ("backbones", "add", "RN50", "--file", "~nobody-here/x"),
     ):
-        with pytest.raises(UserError):
+        with pytest.raises(UserError, match="~nobody-here"):
             run(*words)
 
 

@@ -115,5 +115,6 @@ def test_a_shard_of_two_joined_tar_files_is_noted(tmp_path: Path) -> None:
 def test_patterns_are_those_of_a_shell() -> None:
     assert expand_braces("{train,test}-{08..10}.tar")[2:4] == ["train-10.tar", "test-08.tar"]
     assert one_pattern([Path("/mugs/A.CSV"), Path("/mugs/B.CSV")]) == Path("/mugs/{A,B}.CSV")
+    assert one_pattern([Path("/0.tar"), Path("/1.tar")]) == Path("/{0,1}.tar")
     with pytest.raises(UserError, match="are added together"):
         one_pattern([Path("a.tar"), Path("b.csv")])

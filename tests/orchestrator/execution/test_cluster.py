@@ -51,7 +51,7 @@ def test_a_cluster_without_room_is_told(cluster: Resources, monkeypatch: pytest.
     with capacity.told_of_wait(Resources(3, 0.5), told.append):
         wait_for(lambda: bool(told))
     assert (
-        "needs 3 CPUs (--threads) and 0.5 of a GPU, and no node has that free; the cluster has 2 CPUs and 2 GPUs"
+        "no node has had 3 CPUs (--threads) and 0.5 of a GPU free for a cell; the cluster has 2 CPUs and 2 GPUs"
         in told[0]
     )
 

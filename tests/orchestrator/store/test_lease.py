@@ -146,7 +146,14 @@ def test_a_lease_is_renewed_and_its_loss_is_said_once(tmp_path: Path, monkeypatc
 
 def test_a_signal_leaves_no_lease_as_soon_as_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: a grid that was stopped at that moment left its lease."""
-    monkeypatch.setattr("time.sleep", lambda seconds: signal.raise_signal(signal.SIGINT))
+    created = Files.create
+
+    def create(files: Files, name: str, content: bytes) -> bool:
+        written = created(files, name, content)
+        signal.raise_signal(signal.SIGINT)
+        return written
+
+    monkeypatch.setattr(Files, "create", create)
     with pytest.raises(KeyboardInterrupt):
         grid_lease(Files(tmp_path), "demo").__enter__()
     assert not Files(tmp_path).exists(NAME)

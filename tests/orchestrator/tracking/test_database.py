@@ -79,7 +79,9 @@ def test_a_copied_or_moved_store_has_its_own_artifacts(
         assert not any(run.info.artifact_uri.startswith(root) for run in tracker._search(""))
 
 
-@pytest.mark.parametrize("chosen", ["file://{folder}/artifacts", "s3://bucket/artifacts"])
+@pytest.mark.parametrize(
+    "chosen", ["file://{folder}/artifacts", "file://{folder}/not-mounted/artifacts", "s3://bucket/artifacts"]
+)
 def test_a_place_that_the_user_chose_for_artifacts_stays(tmp_path: Path, tracker: Tracker, chosen: str) -> None:
     (tmp_path / "chosen").mkdir()
     root, experiment = chosen.format(folder=tmp_path / "chosen"), "other"
