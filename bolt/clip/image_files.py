@@ -7,9 +7,9 @@ palette, 1-bit         to RGB or grey, because Pillow resizes unconverted palett
 CMYK, YCbCr, Lab, HSV  by Pillow's conversion, as torchvision's folder loader does
 transparent            composited on white. The colours of transparent pixels are arbitrary. open_clip shows them, or
                        black, depending on whether the image had to be resized. An opaque alpha channel is dropped
-a fourth band          of a TIFF, JPEG 2000, BMP or TGA is opacity, or measured values such as near infrared. Files tag
-                       opacity and such values in the same way. The band counts as opacity if at least half of the
-                       pixels that are not fully transparent are fully opaque
+a fourth band          of a TIFF, JPEG 2000, BMP or TGA is alpha, or measured values such as near infrared. A file may
+                       tag such values as alpha. So the band counts as alpha only if at least half of the pixels that
+                       are not fully transparent are fully opaque
 16-bit grey            v / 257, rounded. Pillow would clip at 255, so most images would be white. 12 bits: v / 16.06
 32-bit integers        like 16-bit grey if all values are in 0 to 65535, otherwise an error: their range is unknown
 floating point         255 v, rounded, if all values are in 0 to 1, otherwise an error

@@ -40,8 +40,8 @@ def check_precision(precision: Precision | None, device: torch.device | str) -> 
     needs_ampere = precision == "tf32" or (precision == "bfloat16" and where.type == "cuda")
     if needs_ampere and not _has_tf32(where):
         raise UnsupportedPrecision(
-            f"{where} cannot compute in {precision}: among GPUs, only NVIDIA's since Ampere can; leave precision out, "
-            "or take float32"
+            f"{where} cannot compute in {precision}: a CUDA GPU with compute capability 8.0 (Ampere) or higher can; "
+            "leave precision out, or take float32"
         )
 
 
@@ -54,10 +54,11 @@ def _has_tf32(device: torch.device) -> bool:
 def plain_torch() -> Iterator[None]:
     """Run a block, or a function that this decorates, with some of PyTorch's settings as in a new process.
 
-    In the block, gradients are recorded, autocast is off, new tensors are float32 and on the CPU, and products of
-    float32 numbers are not rounded. A caller may have changed these settings, and results must not depend on them. The
-    caller's values are set back at the end. Most of the settings belong to the process: if two threads are in such
-    blocks, the first thread that leaves its block sets the values back for both threads.
+    In the block, gradients are recorded, autocast is off, and new tensors are float32 and on the CPU. Products of
+    float32 matrices, and convolutions on the CPU, do not round their factors to TF32 or bfloat16. A caller may have
+    changed these settings, and results must not depend on them. The caller's values are set back at the end. Most
+    of the settings belong to the process: if two threads are in such blocks, the first thread that leaves its block
+    sets the values back for both threads.
     """
     number_format, mkldnn = torch.get_default_dtype(), cast(Any, torch.backends.mkldnn)
     with ExitStack() as stack:

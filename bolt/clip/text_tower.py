@@ -71,7 +71,7 @@ class TextTower(Tower):
         Args:
             embeddings_PLW: embeddings of the tokens, without the embeddings of the positions.
             ends_P: position of each prompt's end token, where the prompt's embedding is read. Tokens after the end
-                token have no effect. To save time, the caller cuts off the tokens after the longest prompt.
+                token have no effect. To save time, the caller cuts off the padding after the last end token.
         """
         if len(ends_P) <= PROMPTS_AT_ONCE:
             return self._encode(embeddings_PLW, ends_P)

@@ -127,8 +127,9 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
 
     A value that equals CLIP's own is left out. For a pre-trained tag, open_clip has the values. For a file, they are in
     ``open_clip_config.json`` beside the file or, without it, in the configuration of a transformers processor. If
-    neither exists, the values that all pre-trained tags of the architecture share are used, or SigLIP's for any SigLIP.
-    open_clip itself takes OpenAI's values for any file, which is wrong for SigLIP.
+    neither exists, the values that all pre-trained tags of the architecture share are used. A SigLIP of an architecture
+    without a tag gets the values of ViT-B-16-SigLIP. open_clip itself takes OpenAI's values for any file, which is
+    wrong for SigLIP.
 
     Args:
         config: open_clip's configuration of the model.
@@ -156,7 +157,7 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
             first, *others = [open_clip.get_pretrained_cfg(model, tag) for tag in listed]
             stated |= {name: value for name, value in first.items() if all(tag.get(name) == value for tag in others)}
         elif "siglip" in str(config.get("vision_cfg")):
-            stated |= open_clip.get_pretrained_cfg("ViT-B-16-SigLIP", "webli")
+            stated = open_clip.get_pretrained_cfg("ViT-B-16-SigLIP", "webli") | stated
     except (OSError, TypeError, ValueError, AttributeError) as error:
         source = beside if beside.is_file() else processor
         raise UnknownPreprocessing(

@@ -48,7 +48,7 @@ class DmnSettings(Checked):
         when_full: when a new image replaces the image of highest entropy in a full class. ``higher_entropy``: only if
             the new image has a lower entropy. ``always``: in any case, as in a benchmark of test-time methods.
         views: views of each test image, the un-augmented one included.
-        kept: share of the views whose mean predicts the image's class: those of lowest entropy.
+        kept: share of the views, those of lowest entropy, whose mean probabilities predict the image's class.
     """
 
     beta: NotNegative = 5.5

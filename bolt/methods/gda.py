@@ -17,7 +17,7 @@ smallest alpha.
 
 With two images per class, the left-out image's class keeps one image, and every other class keeps two. So
 leave-one-out chooses too small an alpha. If the means are fitted without the image, but P with it, the chosen alpha is
-too large. So with two images per class, the numbers of correct images of these two ways are added up.
+too large. So with two images per class, alpha maximises the sum of the two counts of correctly classified images.
 
 The list gives the mean gain over zero-shot in points, and in brackets the smallest gain on any dataset with any draw of
 the support. The gains were measured on fifteen datasets of drawn pictures, on training images outside the support, with
@@ -25,7 +25,7 @@ one prompt. The numbers of a line are for k = 2 and 4 (three draws of the suppor
 
 - P fitted without the image: 11.5 (-12), 21.2 (-1), 26.9 (0)
 - P fitted with the image: 12.4 (-32), 21.1 (-16), 26.1 (-7)
-- the two ways, with their numbers added up: 14.1 (-20), 21.0 (-16), 26.4 (-8)
+- the two counts added up: 14.1 (-20), 21.0 (-16), 26.4 (-8)
 
 With CLIP's own features, and P fitted with the image at every k, accuracy on Pets is 2 to 14 points below zero-shot.
 

@@ -49,8 +49,8 @@ register(
     adapt=adapt,
     tracks=frozenset({"tta"}),
     changes_tower=True,
-    # Half of every batch has labels. All images are trained on in a strong view. Those without labels are also encoded
-    # in a weak view, without a gradient.
+    # Half of a batch is trusted images, whose pseudo-labels are fixed. All images are trained on in a strong view. The
+    # others are also encoded in a weak view, without a gradient.
     tower_passes=lambda size, settings: TowerPasses(settings.epochs * size, training=2 * settings.epochs * size),
     training_forwards=2.01,
 )

@@ -30,7 +30,7 @@ class TptSettings(Checked):
 
     Attributes:
         views: views of each image, the un-augmented one first.
-        kept: share of the views that the loss is computed from: those of lowest entropy.
+        kept: share of the views, those of lowest entropy, from which the loss is computed.
         learning_rate, weight_decay: hyperparameters of AdamW.
         steps: AdamW steps for each image.
         initial_words: the words that the context starts from.

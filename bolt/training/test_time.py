@@ -7,9 +7,9 @@ prediction for the strong (augmented) view of a trusted image with the label of 
 compares the predictions for the strong and the weak (plain) view. This is the test-time training of aTLAS (Zhang et
 al., 2024). The BOLT authors' code divides a batch into the same halves.
 
-Two errors of these authors' scripts are not repeated here. The aTLAS script trusts every image because of an indexing
-error. With fewer than ten images per class, the number of trusted images per class is 0: then the aTLAS script and the
-BOLT script trust every image, but here no image is trusted.
+Two errors of these authors' scripts are not repeated here. Because of an indexing error, the aTLAS script trusts every
+image. With fewer than ten images per class on average, the number of trusted images per class is 0: then the BOLT
+script trusts every image, too, but here no image is trusted.
 
 Shape legend: N test images, B batch, R images of a batch that are not trusted, C classes, D joint embedding width,
 S image side.

@@ -166,7 +166,7 @@ def image_options(
         typer.Option("--bands", metavar="R,G,B", help="bands of the image files to read, e.g. 4,3,2, or a single one"),
     ] = None,
     range_: Annotated[
-        str | None, typer.Option("--range", metavar="LOW,HIGH", help="the pixel values that become black and white")
+        str | None, typer.Option("--range", metavar="LOW,HIGH", help="pixel values: LOW becomes black, HIGH white")
     ] = None,
     mirrorable: Annotated[
         bool, typer.Option("--mirrorable/--not-mirrorable", help="whether a mirrored image keeps its class")

@@ -297,8 +297,9 @@ def _column_of_images(
 ) -> str:
     """Return the column with the paths: one of ``pictures``, or of ``numbers``, which may name files without suffix.
 
-    It is the column of pictures, or of numbers if only these are names of files that are there. If both are, the column
-    of pictures is taken only if its own name says so, as ``photo`` does.
+    Numbers are taken if they name files that are there, and no column of pictures does. Otherwise a single column of
+    pictures is taken, but beside numbers not if its name suggests masks. If the numbers name files, too, its name must
+    suggest images, as ``photo`` does.
 
     Raises ``UserError`` if several columns may have the paths, such as numbers and the names of masks.
     """

@@ -164,8 +164,9 @@ def follow_artifacts(database: Path, experiment: str, root: str) -> None:
 
     MLflow stores absolute addresses. So a copied store would write new artifacts into the store that it was copied
     from. ``root``: the address of the folder beside the database that has the artifacts, or that gets the first ones.
-    The addresses of a folder that the user chose for the artifacts stay: it is there, without a copy of the database
-    beside it, or it is in a folder of another name than the database's.
+    Addresses stay if the folder that they name lies in an existing folder without a copy of the database: the user
+    chose that place. They also stay if no folder ``artifacts`` is beside the database, and the folder that they name
+    lies in a folder of another name than the database does.
     """
     with contextlib.closing(sqlite3.connect(database)) as connection, connection:
         query = "SELECT artifact_location FROM experiments WHERE name = ?"

@@ -170,7 +170,7 @@ def sources_table() -> Table:
         (Entry(key), Entry(source.title), Entry(", ".join(source.own)))
         for key, source in field_sources().sources.items()
     ]
-    note = "A source's numbers are first hand for its own methods. It took all other numbers from elsewhere."
+    note = "Own methods: those that the authors measured themselves. All other numbers are reprinted."
     return Table("field_sources", "Sources", note, ("source", "what it is", "own methods"), tuple(rows), text_columns=3)
 
 

@@ -91,6 +91,8 @@ def test_a_file_of_siglips_weights_gets_siglips_images(tmp_path: Path) -> None:
     for model in ("ViT-B-16-SigLIP", "a/folder/of/transformers.json"):
         how = preprocessing(config, model, tmp_path / "mine.safetensors")
         assert how == {"resize": "squash", "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+    own = {**config, "preprocess_cfg": {"mean": (0.1, 0.2, 0.3)}}  # the values in the architecture's file count
+    assert preprocessing(own, "mine.json", tmp_path / "mine.safetensors")["mean"] == (0.1, 0.2, 0.3)
     (tmp_path / "open_clip_config.json").write_text(json.dumps({"preprocess_cfg": {"interpolation": "bilinear"}}))
     assert preprocessing(config, "ViT-B-16-SigLIP", tmp_path / "mine.safetensors") == {"interpolation": "bilinear"}
 
