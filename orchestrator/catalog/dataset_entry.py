@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
 
 from bolt.clip.image_files import Reading
-from orchestrator.catalog.routes import Route
+from orchestrator.catalog.routes import OwnRoute, Route
 from orchestrator.catalog.validation import OPEN_CLIP, Key, PositiveInt, StrictModel, Title, check_templates
 from orchestrator.util.errors import UserError
 
@@ -178,7 +178,7 @@ class DatasetEntry(StrictModel):
     @property
     def is_own(self) -> bool:
         """Whether the images are a folder or a table of the user, under the data root."""
-        return self.route.kind in ("folder", "manifest")
+        return isinstance(self.route, OwnRoute)
 
     @property
     def is_prepared(self) -> bool:

@@ -16,7 +16,7 @@ from bolt.clip.input_size import InputSize
 from orchestrator.catalog.backbone_entry import BackboneEntry
 from orchestrator.catalog.dataset_entry import DatasetEntry, dataset_folder, excluded_images
 from orchestrator.catalog.location import display_path
-from orchestrator.catalog.routes import DasslRoute, FolderRoute, ManifestRoute, files_of
+from orchestrator.catalog.routes import DasslRoute, ManifestRoute, OwnRoute, files_of
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
@@ -50,7 +50,7 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
         from orchestrator.drawn_world.tasks import WORLD_VERSION
 
         content["world"] = WORLD_VERSION
-    if isinstance(entry.route, FolderRoute | ManifestRoute):
+    if isinstance(entry.route, OwnRoute):
         content["files"] = None if data_root is None else _listing(data_root / entry.route.folder)
     if isinstance(entry.route, ManifestRoute):  # paths and sizes do not show a change of labels
         table = dataset_folder(entry, data_root) / entry.route.file

@@ -93,20 +93,23 @@ def _check_inside(folder: str) -> str:
 Inside = Annotated[str, AfterValidator(_check_inside)]
 
 
-class FolderRoute(BaseRoute):
-    """Class folders of images.
+class OwnRoute(BaseRoute):
+    """Base class of the routes to images of the user. ``folder``: path of their folder under the data root."""
 
-    Attributes:
-        folder: path of a folder under the data root. The folder has the sub-folders ``train/`` and ``test/``. If a
-            split recipe divides the images, it has the sub-folder ``all/`` or the class folders instead.
-    """
-
-    kind: Literal["folder"]
     folder: Inside
 
     def place(self, data_root: Path, name: str) -> Path:
-        """Return the folder with the class folders."""
+        """Return the folder with the images."""
         return data_root / self.folder
+
+
+class FolderRoute(OwnRoute):
+    """Class folders of images, in ``train/`` and ``test/``.
+
+    If a split recipe divides the images, the class folders are in ``all/`` or in ``folder`` itself.
+    """
+
+    kind: Literal["folder"]
 
     def missing(self, folder: Path, recipe: str) -> str:
         """Return a text that names the sub-folders which the recipe reads; empty if none of them is missing.
@@ -123,11 +126,10 @@ class FolderRoute(BaseRoute):
         return f"class folders of images are needed in {' and '.join(f'{folder / name}/' for name in wanted)}"
 
 
-class ManifestRoute(BaseRoute):
+class ManifestRoute(OwnRoute):
     """A table under the data root that lists images with their labels and, optionally, their splits.
 
     Attributes:
-        folder: the folder with the table and the images, as a path under the data root.
         file: name of the table in that folder: a CSV file with a header line, a JSON or parquet file, or a tar file
             with images and labels. A pattern such as ``{train,test}.csv`` or ``{000..099}.tar`` means several files.
         columns: ``path``, ``label`` and ``split`` -> the name of that column. A path is relative to the folder, or is
@@ -137,15 +139,10 @@ class ManifestRoute(BaseRoute):
     """
 
     kind: Literal["manifest"]
-    folder: Inside
     file: Annotated[Inside, Field(pattern=rf"(?i)({'|'.join(map(re.escape, TABLES))})$")] = "manifest.csv"
     columns: dict[Literal["path", "label", "split"], str] = Field(
         default={"path": "path", "label": "label", "split": "split"}
     )
-
-    def place(self, data_root: Path, name: str) -> Path:
-        """Return the folder with the table and the images."""
-        return data_root / self.folder
 
     def missing(self, folder: Path, recipe: str) -> str:
         """Return a text that names the table's first missing file; empty if none is missing."""
