@@ -329,8 +329,11 @@ def _check_labels(labels: Sequence[int] | Tensor | None, images: int, classes: i
         raise ValueError("there is no image to adapt to")
     if labels is None:
         return torch.empty(0, dtype=torch.int64)
-    given = labels.numpy(force=True) if isinstance(labels, Tensor) else np.asarray(labels)
-    given = np.asarray(given.tolist()) if given.dtype == object and given.ndim == 1 else given
+    try:
+        given = labels.numpy(force=True) if isinstance(labels, Tensor) else np.asarray(labels)
+        given = np.asarray(given.tolist()) if given.dtype == object and given.ndim == 1 else given
+    except ValueError:  # lists of several lengths
+        given = np.asarray([*map(str, labels)])
     if given.ndim != 1 or given.dtype.kind not in "biuf" or (given % 1).any():
         what = "labels are whole numbers from 0, one for each image: positions in class_names"
         raise ValueError(f"{what}; the labels given are {given.dtype} {given.shape}, such as {given.flat[:1]}")

@@ -5,7 +5,7 @@ Shape legend: m, n a weight matrix's rows and columns.
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -27,7 +27,7 @@ class CheckpointSources(Sources):
 
     The leading singular directions of every source's task vector stay in memory, and so does the sum of the task
     vectors. The files are read again if a method needs more directions or whole task vectors. A warning names two
-    sources that are the same file. If the files' digests are needed, it also names two files of equal content.
+    sources that are the same file or, as soon as both are read, hold the same weights.
 
     Args:
         backbone: the CLIP from which the sources were fine-tuned.
@@ -44,7 +44,9 @@ class CheckpointSources(Sources):
         if not files:
             raise ValueError("there is no checkpoint to read a source from")
         self._files = dict(files)
-        _warn_of_copies(self._files, map(os.path.realpath, files.values()))
+        self._first: dict[Hashable, str] = {}
+        for name, path in files.items():
+            self._warn_of_copy(name, os.path.realpath(path))
         self.backbone, self._shape = backbone.digest, backbone.tower.shape
         self._frozen = {name: tensor.cpu() for name, tensor in backbone.tower.state_dict_open_clip().items()}
         self._top_k = 0
@@ -72,9 +74,9 @@ class CheckpointSources(Sources):
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
         """Return one source's task vector, by open_clip's names of the tensors.
 
-        Warns if the source was probably fine-tuned from other weights. Raises ``UnreadableCheckpoint`` if the source's
-        file cannot be read, and ``TensorMismatch`` if it does not hold an image tower that was fine-tuned from the
-        backbone's.
+        Warns if the source was probably fine-tuned from other weights, or equals another source. Raises
+        ``UnreadableCheckpoint`` if the source's file cannot be read, and ``TensorMismatch`` if it does not hold an
+        image tower that was fine-tuned from the backbone's.
         """
         try:
             tuned = examine_checkpoint(self._files[source], self._frozen, self._shape)
@@ -82,7 +84,9 @@ class CheckpointSources(Sources):
             raise TensorMismatch(f"{error}; leave it out: leave_out=[{source!r}]") from None
         if tuned.warning:
             warnings.warn(f"{self._files[source]}: {tuned.warning}", stacklevel=2)
-        return {name: tuned.tensors[name] - frozen for name, frozen in self._frozen.items()}
+        vector = {name: tuned.tensors[name] - frozen for name, frozen in self._frozen.items()}
+        self._warn_of_copy(source, tuple(float(tensor.sum()) for tensor in vector.values()))
+        return vector
 
     def file_digests(self) -> tuple[str, ...]:
         """Return the SHA-256 of each checkpoint. If a checkpoint has several files, their contents are concatenated."""
@@ -91,17 +95,15 @@ class CheckpointSources(Sources):
     @cached_property
     def _file_digests(self) -> tuple[str, ...]:
         digests = tuple(files_digest(checkpoint_files(path)) for path in self._files.values())
-        _warn_of_copies(self._files, digests)
+        for name, digest in zip(self._files, digests, strict=True):
+            self._warn_of_copy(name, digest)
         return digests
 
-
-def _warn_of_copies(names: Iterable[str], marks: Iterable[str]) -> None:
-    """Warn if two sources have the same mark, which is a checkpoint's path or the digest of its content."""
-    first: dict[str, str] = {}
-    for name, mark in zip(names, marks, strict=True):
-        if first.setdefault(mark, name) != name:
-            what = f"the sources {first[mark]} and {name} are the same checkpoint, so it counts twice"
-            warnings.warn(f"{what}; leave one out: leave_out=[{name!r}]", stacklevel=1)
+    def _warn_of_copy(self, source: str, mark: Hashable) -> None:
+        """Warn if another source has the same mark: the same file, content of the file, or sums of its task vector."""
+        if (first := self._first.setdefault(mark, source)) != source:
+            what = f"the sources {first} and {source} are the same checkpoint, so it counts twice"
+            warnings.warn(f"{what}; leave one out: leave_out=[{source!r}]", stacklevel=3)
 
 
 def checkpoint_paths(folder: Path) -> dict[str, Path]:

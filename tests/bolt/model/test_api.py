@@ -190,6 +190,7 @@ def test_settings_of_pytorch_change_no_result(setting: Callable[[], Any], backbo
     [
         (IMAGES, LABELS[1:], {}, "12 images and 11 labels"),
         (IMAGES, [3, *LABELS[1:]], {}, "labels are 0 to 2"),
+        (IMAGES, [[1, 2], [1], *LABELS[2:]], {}, "labels are whole numbers"),
         (IMAGES, [0.9, *LABELS[1:]], {}, "labels are whole numbers"),
         (IMAGES, [NAMES[label] for label in LABELS], {}, "labels are whole numbers"),
         (IMAGES, np.eye(3)[LABELS], {}, "labels are whole numbers"),
@@ -316,6 +317,10 @@ def test_a_checkpoint_that_is_two_sources_is_noticed(checkpoints: Path, backbone
     shutil.copy(checkpoints / "source_0.safetensors", tmp_path / "copy.safetensors")
     with pytest.warns(UserWarning, match="copy and source_0 are the same checkpoint"):
         bolt.load_sources(tmp_path, backbone).file_digests()
+    copied = bolt.load_sources(tmp_path, backbone)
+    copied.task_vector("copy")
+    with pytest.warns(UserWarning, match="copy and source_0 are the same checkpoint"):
+        copied.task_vector("source_0")
     (tmp_path / "link.safetensors").symlink_to("source_1.safetensors")
     with pytest.warns(UserWarning, match="link and source_1 are the same checkpoint"):
         bolt.load_sources(tmp_path, backbone)
