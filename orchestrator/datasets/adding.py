@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bolt.clip.image_files import UPRIGHT, Reading
-from orchestrator.catalog import DatasetEntry, load_catalog
+from orchestrator.catalog import DatasetEntry, dataset_folder, load_catalog
 from orchestrator.catalog.location import Location, display_path
-from orchestrator.catalog.routes import ManifestRoute
+from orchestrator.catalog.references import cached_digest
+from orchestrator.catalog.routes import ManifestRoute, files_of
 from orchestrator.catalog.validation import as_key, key_problem, validated
 from orchestrator.catalog.yaml_files import read_mapping, write_entries
 from orchestrator.core.events import OnProgress
@@ -124,7 +125,7 @@ def add_dataset(
     if old and taken:
         _, fields, _ = _described(name, layout, options, catalog_file)
         stored = read_mapping(catalog_file)["datasets"][name]
-        counted = ("sizes", "smallest_class", "image_side", "exif_rotation")
+        counted = ("sizes", "smallest_class", "image_side", "exif_rotation", "contents")
         is_same = fields | {key: stored[key] for key in counted if key in stored} == stored
         if not is_same or not is_unchanged(old, layout.data_root):
             raise taken
@@ -170,6 +171,9 @@ def add_layout(
     fields["image_side"] = found.image_side
     if found.rotated:
         fields["exif_rotation"] = True
+    table = dataset_folder(entry, layout.data_root) / layout.route.get("file", "")
+    if table.suffix.lower() == ".tar" and not table.is_file():
+        fields["contents"] = cached_digest(*files_of(table))
     if not old:  # before the entry is written, so that a killed command leaves no entry without checksums
         record_checksums(entry, layout.data_root)
     title = "Own images" if options.domain == OWN_DOMAIN else _title(options.domain)

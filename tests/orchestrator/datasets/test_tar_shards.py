@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.catalog import missing_data
+from orchestrator.catalog import dataset_ref, missing_data
 from orchestrator.catalog.routes import expand_braces
 from orchestrator.datasets.adding import DatasetOptions, add_dataset
 from orchestrator.datasets.opening import open_dataset
@@ -64,6 +64,17 @@ def test_the_samples_of_shards_are_a_dataset(tmp_path: Path, case: str) -> None:
         assert raw.train.read(row).size == photograph(WORDS[0], 0).size
     (folder / "001.tar").unlink()
     assert "001.tar does not exist" in str(missing_data(added.entry, added.data_root))
+
+
+def test_labels_that_change_in_shards_make_another_dataset(tmp_path: Path) -> None:
+    """Regression: after ``--replace``, a store's results on the former labels counted for the new ones."""
+    found = []
+    for swapped in (0, 1):
+        write_shards(tmp_path / "mugs", lambda label, swapped=swapped: {"cls": str(label ^ swapped)}, "0.tar", "1.tar")
+        options = DatasetOptions(replace=bool(swapped))
+        added = add_dataset(tmp_path / "mugs" / "{0,1}.tar", [tmp_path / "mine.yaml"], options)
+        found.append(dataset_ref(added.entry, added.data_root))
+    assert found[0] != found[1]
 
 
 @pytest.mark.parametrize(
