@@ -32,7 +32,7 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
     """Return the identity of a dataset: a digest of everything that decides its images, labels and prompts.
 
     For class folders and for a table, the relative paths and sizes of all files in the dataset's folder are part of the
-    identity. The content of the table is part of it too; that of several tar files, as ``data add`` found it. A plan that
+    identity. The content of the table is part of it too; for several tar files, as ``data add`` found it. A plan that
     is made without these files therefore names other cells than a run with the files. The list of excluded images is
     also part of the identity.
     """
@@ -44,7 +44,7 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
         "prompts": entry.prompts,
         "mirrorable": entry.mirrorable,
     }
-    added_later = ("renamed", "exif_rotation", "bands", "range", "contents")  # an empty field has no effect and is left out
+    added_later = ("renamed", "exif_rotation", "bands", "range", "contents")  # an empty field is left out
     content |= {name: value for name in added_later if (value := getattr(entry, name))}
     if entry.route.kind == "toy":
         from orchestrator.drawn_world.tasks import WORLD_VERSION

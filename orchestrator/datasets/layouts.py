@@ -55,6 +55,12 @@ _OF_IMAGES = re.compile("path|file|name|image|img|photo|pic", re.I)
 _OF_MASKS = re.compile("mask|seg|annot|label|truth|gt|depth|box|xml", re.I)
 """Pattern of a column that names a second file for each image, as ``label_path`` does."""
 
+_OF_GROUPS = re.compile(
+    r"(?<![^\W\d_])(patient|subject|person|participant|donor|animal|individual|specimen|lesion|slide|video|clip|sequence"
+    r"|session|scene|series|site|hospital|location|station|camera|burst|plot)(id|name|number|no)?(?![^\W\d_])", re.I
+)  # fmt: skip
+"""Matches a column that says which images belong together, as ``patient_id`` does."""
+
 _NESTED = re.compile(r"""[\[{]\s*(["'\d].*)?[\]}]""", re.DOTALL)
 """Matches a list or an object of Python or JSON, such as ``['cat']``, but not a text in brackets."""
 
@@ -215,6 +221,11 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     tops = [] if readers or "split" in chosen else sorted({file.partition("/")[0] for file in files if "/" in file})
     if mixed := why_no_classes(tops):
         notes.append(f"{mixed}; the table's images in them are used alike")
+    others = [name for name in columns if name not in (*chosen.values(), *marked_classes(columns))]
+    groups = [name for name in others if _OF_GROUPS.search(name) and len({*columns[name]}) < len(labels)]
+    if groups and "split" not in chosen:
+        what = f"rows of one {groups[0]!r} may be in both parts, training and test, which makes results too good"
+        notes.append(f"{what}; to keep them together, add a column 'split' with train and test")
     if "split" not in chosen and (tests := _tests_beside(path)):
         notes.append(f"{tests} is not used; if it has the test images, give one table of both parts, or all tables")
     parts = [part_of(text) for text in columns[chosen["split"]]] if "split" in chosen else [""] * len(labels)

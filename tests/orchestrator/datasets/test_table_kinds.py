@@ -304,6 +304,13 @@ def test_a_label_that_may_name_several_classes_is_remarked(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.parametrize(("column", "noted"), [("patientId", True), ("Video", True), ("website", False)])
+def test_images_that_belong_together_and_may_be_split_are_remarked(column: str, noted: bool, tmp_path: Path) -> None:
+    """Regression: a patient's images were divided among training and test without a word."""
+    table = _csv(tmp_path, f"path,label,{column}", "cat,a", "dog,a", "cat,b", "dog,b")
+    assert any("add a column 'split'" in note for note in find_layout(table).notes) == noted
+
+
 @pytest.mark.parametrize("names", ["HAM_images_part_1 HAM_images_part_2", "images_001 images_002", "batch1 batch2"])
 def test_portions_of_the_images_are_no_classes(names: str, tmp_path: Path) -> None:
     for name in names.split():
