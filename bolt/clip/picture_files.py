@@ -219,6 +219,16 @@ def refuse_damaged_jpeg(source: PictureFile) -> None:
         raise OSError("image file is damaged: a part of the JPEG is zeros")
 
 
+def ends_in_zeros(source: PictureFile) -> bool:
+    """Return whether a file is zeros from a multiple of 4,096 bytes to its end, as after a copy that was cut.
+
+    A plain area can be zeros too, but seldom begins there. Pillow decodes both without an error.
+    """
+    content = file_content(source)
+    length = len(content.rstrip(b"\0"))
+    return length % 4096 == 0 and len(content) - length > _ZEROS
+
+
 def _may_hold_zeros(segments: Iterable[tuple[int, bytes]], scan: bytes) -> bool:
     """Return whether a run of zero bytes can be an area of one colour.
 

@@ -341,6 +341,15 @@ def test_a_png_whose_second_half_is_zeros_is_refused() -> None:
         open_image(io.BytesIO(damaged))
 
 
+@pytest.mark.parametrize("kind", ["BMP", "TIFF", "WEBP", "AVIF"])
+def test_a_file_whose_last_blocks_are_zeros_is_remarked(kind: str) -> None:
+    """Regression: Pillow shows black or other colours in their place, and nothing was said."""
+    whole = content(Image.fromarray(np.random.default_rng(0).integers(1, 256, (200, 300, 3), np.uint8)), kind)
+    damaged = whole[:8192] + bytes(len(whole) - 8192)
+    assert "a copy that was cut" in read_as(open_image(io.BytesIO(damaged))).remarks[0]
+    assert not read_as(open_image(io.BytesIO(whole))).remarks
+
+
 def test_a_jpeg_whose_second_half_is_zeros_is_refused_and_one_with_zeros_after_its_pixels_is_not() -> None:
     """Pillow shows the zeros as grey. A copy to a failing disk has the size of the whole file."""
     pixels = np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)
