@@ -31,7 +31,7 @@ from benchmarks.common import command
 from bolt.model.threshold import NoThreshold, choose_threshold
 from bolt.seeds import numpy_generator
 from orchestrator.adapt.adapt_folder import adapt_folder
-from orchestrator.adapt.request import Request
+from orchestrator.adapt.request import read_request
 from orchestrator.artifacts.spec import clear_artifact_caches
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions
@@ -78,10 +78,9 @@ def run(task: str, kind: str, draw: int, least: int, place: Path) -> pd.DataFram
                 near.save(place / "images" / given / f"{number}-{copy}.png")
     clear_artifact_caches()
     settings, model = RunSettings(str(place / "runs"), device="cpu"), place / "model"
-    request = Request(
-        place / "images", "images", model, "tiny-clip", None, METHODS, 60.0, "state_dict", DatasetOptions(), settings
-    )
-    done = adapt_folder(request, Console(file=io.StringIO()))
+    folder, options, console = place / "images", DatasetOptions(), Console(file=io.StringIO())
+    request = read_request(folder, model, "tiny-clip", None, METHODS, 60.0, "state_dict", options, settings, console)
+    done = adapt_folder(request, console)
     choice = done.choice
     assert isinstance(choice.expected, float), "every class has several pictures"
     rest = np.setdiff1d(np.arange(len(labels)), learnt)

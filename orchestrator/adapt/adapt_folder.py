@@ -12,25 +12,21 @@ import torch
 from rich.console import Console
 
 from bolt.model.model import Model
-from bolt.model.saving import Form
 from bolt.task.task import Adapted, Support
 from orchestrator.adapt.adaptation import Adaptation, adapt_card, adapt_page, model_notes, summary_lines
-from orchestrator.adapt.candidates import TINY, plan_trials, read_candidates
 from orchestrator.adapt.choice import Choice, choose
 from orchestrator.adapt.held_out_fold import threads_for
 from orchestrator.adapt.own_images import prepare_images
-from orchestrator.adapt.request import KEPT, Request, check_request, working_folder
-from orchestrator.adapt.trials import build, measure_candidates
+from orchestrator.adapt.request import KEPT, TINY, Request, working_folder
+from orchestrator.adapt.trials import measure_candidates, plan_trials
 from orchestrator.artifacts.head import Head, equal_classes_of
-from orchestrator.artifacts.load_backbone import fetch_weights
 from orchestrator.artifacts.spec import artifact_cache, with_inputs
-from orchestrator.catalog import load_catalog
 from orchestrator.cells.evaluation import evaluate_cell
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.task import make_task
-from orchestrator.datasets.layouts import folder_layout
 from orchestrator.datasets.progress import show_progress
+from orchestrator.execution.run import build_missing
 from orchestrator.models.export import COMPARED_IMAGES, save_checked
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
@@ -38,42 +34,28 @@ from orchestrator.util.units import first_lines, pluralize
 
 TINY_WARNING = "tiny-clip was trained on drawings only: this run shows that the command works, not what CLIP can do"
 
-_WITHOUT_WEIGHTS = (
-    "and name it here: --backbone NAME --catalog FILE",
-    "or try the command with --backbone tiny-clip, which needs no network. tiny-clip knows drawings only, so its "
-    "accuracy says nothing about CLIP",
-)
-
 
 def adapt_folder(request: Request, console: Console) -> Adaptation:
     """Check the images, choose a method on held-out folds, adapt it to all images, save the model, and test it.
 
     The console shows each step and the outcome. A second process for the same folder waits until the first has ended.
 
-    Raises ``UserError`` for a problem that the user can correct. The options are checked before any image is decoded.
+    Raises ``UserError`` for a problem that the user can correct.
     """
-    started, say = time.perf_counter(), partial(print_line, console=console)
-    layout = folder_layout(request.folder, tested=False)
-    catalog = load_catalog(request.settings.catalog_files)
-    backbone = catalog.backbone(request.backbone, "--backbone")
-    check_request(request, catalog, layout.parts.values())
-    # A tower without weight matrices is saved as an adapter only.
-    form: Form = request.form if backbone.has_matrices else "adapter"
-    candidates = read_candidates(request, backbone, form)
-    fetch_weights(backbone, console, where="--backbone", instead=_WITHOUT_WEIGHTS)
+    say = partial(print_line, console=console)
     with working_folder(request, say):
         writing_work = writing(f"the working folder {request.work}", "--store", KEPT)
         with writing_work, show_progress(f"decoding {request.name}", console) as advance:
-            images = prepare_images(request, layout, catalog, advance)
+            images = prepare_images(request, advance)
         tested = pluralize(images.entry.sizes.test, "test image") if images.has_test else "no test images"
         say(f"{len(images.class_names)} classes, {pluralize(images.total, 'image')} to learn from, {tested}")
-        for note in (*images.notes, *([TINY_WARNING] if request.backbone == TINY else [])):
+        for note in (*images.notes, *([TINY_WARNING] if request.backbone.name == TINY else [])):
             say(f"  note: {first_lines(note)}")
 
-        trials = plan_trials(request, images, candidates, console)
+        trials = plan_trials(request, images, console)
         loaded = artifact_cache(images.settings)
-        head = Head(trials[0].cell.backbone, trials[0].cell.dataset, backbone.input_size)
-        build(with_inputs([head]), loaded, console, "class words")
+        head = Head(trials[0].cell.backbone, trials[0].cell.dataset, request.backbone.input_size)
+        build_missing(with_inputs([head]), loaded, console, "class words")
         equal_classes = equal_classes_of(loaded.store, head)
         # The candidates learn from the class words. This note comes before they run, so that the user can stop the
         # command and change the words.
@@ -99,12 +81,12 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
             adapted = inputs.method.adapt(task, inputs.settings)
         final_seconds, evaluation = time.perf_counter() - began, None
         if images.has_test:
-            build(with_inputs(inputs.artifacts.test_features), inputs.loaded, console, "test images")
+            build_missing(with_inputs(inputs.artifacts.test_features), inputs.loaded, console, "test images")
             with console.status("scoring the test images"):
                 evaluation = evaluate_cell(inputs, adapted)[0].evaluation
 
-        seconds = time.perf_counter() - started
-        done = Adaptation(request, images, trials, choice, form, equal_classes, evaluation, final_seconds, seconds)
+        seconds = time.perf_counter() - request.started
+        done = Adaptation(request, images, trials, choice, equal_classes, evaluation, final_seconds, seconds)
         with console.status(f"writing {request.model}"):
             _save(done, inputs, adapted, task.support)
     for line in summary_lines(done):
@@ -114,12 +96,11 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
 
 def _save(done: Adaptation, inputs: CellInputs, adapted: Adapted, support: Support) -> None:
     """Write the model and the page. Raises ``UserError`` if the model's logits differ after it is read back."""
-    request = done.request
-    names, reading = done.images.class_names, done.images.entry.reading
+    asked, names, reading = done.request, done.images.class_names, done.images.entry.reading
     model = Model.from_adapted(inputs.backbone, adapted, names, notes=model_notes(done), reading=reading)
     card = adapt_card(done, adapted.trainable_parameters, make_manifest(inputs.loaded, ()))
     pixels = support.pixels(0, torch.arange(min(COMPARED_IMAGES, len(support))))
-    save_checked(model, request.model, done.form, card, inputs, pixels, with_basis=True, hint=KEPT, beside=_page(done))
+    save_checked(model, asked.model, asked.form, card, inputs, pixels, with_basis=True, hint=KEPT, beside=_page(done))
 
 
 @contextmanager

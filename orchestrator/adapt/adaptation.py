@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from bolt.model.saving import Form
 from bolt.model.threshold import NOTE, held_out_note
 from orchestrator.adapt.choice import Choice
 from orchestrator.adapt.own_images import OwnImages
@@ -27,7 +26,6 @@ class Adaptation:
     Attributes:
         trials: the candidates, the most trusted first.
         choice: which candidate was taken.
-        form: the form of the model's file.
         equal_classes: the classes that the text head cannot tell apart; ``None`` if there are none.
         evaluation: the score on the test images; ``None`` without test images.
         final_seconds: time to adapt the chosen candidate to all images.
@@ -38,7 +36,6 @@ class Adaptation:
     images: OwnImages
     trials: Sequence[Trial]
     choice: Choice
-    form: Form
     equal_classes: EqualClasses | None
     evaluation: Evaluation | None
     final_seconds: float

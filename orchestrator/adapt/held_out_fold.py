@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -65,6 +65,12 @@ class HeldOut(NamedTuple):
     positions_N: NDArray[np.int64]
     correct_N: NDArray[np.bool_]
     probabilities_NC: NDArray[np.float32]
+
+    @classmethod
+    def joined(cls, folds: Sequence[Self]) -> Self:
+        """Return the predictions of all folds, in the order of the support."""
+        order_N = np.argsort(np.concatenate([fold.rows_N for fold in folds]))
+        return cls._make(np.concatenate(parts)[order_N] for parts in zip(*folds, strict=True))
 
     def scores_without(self, repeated: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Return, for each image, its highest probability and whether its true class was predicted.

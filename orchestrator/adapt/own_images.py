@@ -17,14 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from bolt.clip.image_files import UPRIGHT
-from bolt.image_folders import class_folders, images_below, unused_in
+from bolt.image_folders import class_folders, images_below, images_in, unused_in
 from orchestrator.adapt.request import Request
-from orchestrator.catalog import Catalog, DatasetEntry, excluded_file, load_catalog
-from orchestrator.catalog.references import cached_digest
+from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
 from orchestrator.core.events import OnProgress
 from orchestrator.core.settings import RunSettings
-from orchestrator.datasets.adding import add_layout
-from orchestrator.datasets.layouts import Layout
+from orchestrator.datasets.adding import check_images, write_entry
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
 from orchestrator.util.atomic_files import replacing
@@ -108,45 +106,57 @@ class OwnImages:
         return as_given(self.raw.train.origin(position), self.given_parts)
 
 
-def prepare_images(
-    request: Request, layout: Layout, catalog: Catalog, advance: OnProgress = lambda done, of: None
-) -> OwnImages:
-    """Check and link the user's images, unless an earlier run has done so and no file has changed since.
+def prepare_images(request: Request, advance: OnProgress = lambda done, of: None) -> OwnImages:
+    """Link and check the user's images, unless an earlier run has done so and no file has changed since.
 
-    Args:
-        layout: how the user's folder is laid out.
-        catalog: the catalog with the user's catalog files.
-        advance: receives the number of decoded images and the total.
+    ``advance`` receives the number of decoded images and the total.
 
     Raises ``UserError`` for a class without images, and for broken images.
     """
-    parts = {"test" if name == "test" else "train": path for name, path in layout.parts.items()}
+    parts = {"test" if name == "test" else "train": path for name, path in request.layout.parts.items()}
     given = {name: f"{path.relative_to(request.folder).as_posix()}/" for name, path in parts.items()}
-    name = f"{request.name}-own" if request.name in catalog.datasets else request.name
-    root, catalog_file, checked = request.work / "data", request.work / "catalog.yaml", request.work / _STAMP
+    root, checked = request.work / "data", request.work / _STAMP
+    target, catalog_file = root / request.dataset, request.work / "catalog.yaml"
     files = [*map(Path, request.settings.catalog_files), catalog_file]
-    stamp = _stamp(request, name, parts)
+
+    classes, stamp = _list_images(request, parts)
     found = json.loads(checked.read_text("utf-8")) if checked.is_file() and catalog_file.is_file() else {}
-    if found.get("stamp") != stamp:
+    links = {target / name / path.name: path for name, folders in classes.items() for path in folders}
+    for folder, paths in classes["train"].items() if "test" not in parts else ():
+        if not paths:
+            what = f"the class folder {folder.name!r} holds no images"
+            raise UserError(what, where=str(parts["train"]), hint="\n  ".join(unused_in(folder)))
+        standing_in = next((path for path in paths if os.access(path, os.R_OK)), paths[0])
+        links[target / "test" / folder.name / standing_in.name] = standing_in
+    if request.settings.data_folder is not None:
+        links |= {root / path.name: path for path in request.settings.data_folder.iterdir()}
+    is_checked = found.get("stamp") == stamp
+    if not is_checked:
         checked.unlink(missing_ok=True)  # removed first: if this run is killed, the next run repeats the check
         catalog_file.unlink(missing_ok=True)
-        excluded_file(name, root).unlink(missing_ok=True)  # an image on this list of broken images may be repaired now
-        shutil.rmtree(root / name, ignore_errors=True)
-        _link_images(root / name, parts)
-        linked = layout._replace(data_root=root, route={"kind": "folder", "folder": name}, recipe="official")
+        excluded_file(request.dataset, root).unlink(missing_ok=True)  # a listed image may be repaired now
+        shutil.rmtree(target, ignore_errors=True)
+    for link, path in links.items():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not os.path.lexists(link):
+            link.symlink_to(path)
+    if not is_checked:
+        route = {"kind": "folder", "folder": request.dataset}
+        layout = request.layout._replace(data_root=root, route=route, recipe="official")
+        options = replace(request.images, tested="test" in parts)
         try:
-            added = add_layout(name, linked, files, replace(request.images, tested="test" in parts), advance)
+            images = check_images(request.dataset, layout, request.words, options, catalog_file, advance)
+            write_entry(images, options.domain, files)
         except UserError as error:
-            where, what = (text.replace(str(root / name), str(request.folder)) for text in (error.where, error.what))
+            where, what = (text.replace(str(target), str(request.folder)) for text in (error.where, error.what))
             raise UserError(as_given(what, given), where=where, hint=error.hint) from None
-        notes = [as_given(note, given) for note in added.notes if "short_classes" not in note]
-        learnt = [[each.origin for each in group if each.part == "train"] for group in added.copies]
+        notes = [as_given(note, given) for note in images.notes if "short_classes" not in note]
+        learnt = [[each.origin for each in group if each.part == "train"] for group in images.copies]
         found = {"stamp": stamp, "notes": notes, "copies": learnt}
         with replacing(checked) as temporary:
             temporary.write_text(json.dumps(found), encoding="utf-8")
-    if request.settings.data_folder is not None:
-        _link({root / path.name: path for path in request.settings.data_folder.iterdir()})
-    entry = load_catalog(files).datasets[name]
+
+    entry = load_catalog(files).datasets[request.dataset]
     raw = open_dataset(entry, root)
     position_of = {raw.train.origin(position): position for position in range(len(raw.train))}
     copies = tuple(tuple(position_of[origin] for origin in group) for group in found["copies"] if len(group) > 1)
@@ -165,51 +175,27 @@ def as_given(text: str, given_parts: Mapping[str, str]) -> str:
     return text
 
 
-def _stamp(request: Request, name: str, parts: Mapping[str, Path]) -> str:
-    """Return a digest of the names, sizes and time stamps of the user's files, and of the options about images.
+def _list_images(request: Request, parts: Mapping[str, Path]) -> tuple[dict[str, dict[Path, list[Path]]], str]:
+    """Return the class folders of each part with their images, and a digest of the files and of the image options.
 
-    ``name``: the dataset's key. It differs from ``request.name`` if a dataset of the catalog already has that name. In
-    this case, the digest includes the key.
+    The digest is made of the names, sizes and time stamps of the files. It includes the dataset's key only if the key
+    differs from ``request.name``.
     """
     options = request.images
-    said = [options.templates, options.mirrorable, options.exclude_broken]
+    said: list[object] = [options.templates, options.mirrorable, options.exclude_broken]
     if options.reading != UPRIGHT:
         said.append([options.reading.bands, options.reading.range])
     if options.words is not None:  # without words, the digest is the same as before ``--words`` existed
-        said.append(cached_digest(options.words) if options.words.is_file() else "")
-    if name != request.name:
-        said.append(name)
-    files = []
-    for part in parts.values():
-        classes, paths = class_folders(part), images_below(part)
-        paths += [path for folder in classes if folder.is_symlink() for path in images_below(folder)]
-        filled = {path.relative_to(part).parts[0] for path in paths}
-        paths += [folder for folder in classes if folder.name not in filled]  # the check refuses a class without images
+        said.append(request.words)
+    if request.dataset != request.name:
+        said.append(request.dataset)
+    classes, files = {}, []
+    for name, part in parts.items():
+        classes[name] = {folder: images_below(folder) for folder in class_folders(part)}
+        paths = images_in(part)  # these are not used, but a note says how many they are
+        for folder, images in classes[name].items():
+            paths += images or [folder]  # the check refuses a class without images
         found = [(path, path.stat() if path.exists() else path.lstat()) for path in paths]
         listed = [(path.relative_to(part).as_posix(), state.st_size, state.st_mtime_ns) for path, state in found]
         files.append([str(part), listed])
-    return fingerprint([files, said])
-
-
-def _link_images(target: Path, parts: Mapping[str, Path]) -> None:
-    """Link the user's class folders into ``target/train`` and ``target/test``.
-
-    Without test images, ``target/test`` holds a link to one training image of each class.
-    """
-    links = {target / name / path.name: path for name, part in parts.items() for path in class_folders(part)}
-    for folder in class_folders(parts["train"]) if "test" not in parts else []:
-        paths = images_below(folder)
-        if not paths:
-            what = f"the class folder {folder.name!r} holds no images"
-            raise UserError(what, where=str(parts["train"]), hint="\n  ".join(unused_in(folder)))
-        standing_in = next((path for path in paths if os.access(path, os.R_OK)), paths[0])
-        links[target / "test" / folder.name / standing_in.name] = standing_in
-    _link(links)
-
-
-def _link(links: Mapping[Path, Path]) -> None:
-    """Make the links that do not exist yet. ``links`` maps the path of each link to its target."""
-    for link, path in links.items():
-        link.parent.mkdir(parents=True, exist_ok=True)
-        if not os.path.lexists(link):
-            link.symlink_to(path)
+    return classes, fingerprint([files, said])

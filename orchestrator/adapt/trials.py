@@ -1,4 +1,6 @@
-"""Measures the candidates on held-out folds of the training images, as far as the time allows.
+"""Plans the trials of the candidates, and measures them on held-out folds, as far as the time allows.
+
+The plan is a small grid with one cell for each candidate.
 
 Each fold of each candidate is an artifact of the store, so a killed run continues with the next fold. A candidate is
 left out if its estimated time exceeds the time left. The estimate uses the measured time of one image on this machine.
@@ -7,22 +9,30 @@ each image is cheap and is always started.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
-import numpy as np
 import torch
 from rich.console import Console
 
 from bolt.methods.common.candidates import Candidate
+from bolt.model.checkpoint_sources import checkpoint_paths
 from orchestrator.adapt.held_out_fold import HeldOut, HeldOutFold
 from orchestrator.adapt.own_images import OwnImages
+from orchestrator.adapt.request import TINY, TINY_FINE_TUNING, Request
+from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec
+from orchestrator.catalog import load_catalog
+from orchestrator.catalog.yaml_files import dump_yaml, write_entries
 from orchestrator.core.cell import BackboneRef, Cell
-from orchestrator.core.events import TaskEvent
-from orchestrator.execution.run import build_artifacts
+from orchestrator.execution.run import build_missing
+from orchestrator.grid import load_grid
+from orchestrator.models.adoption import adopt_checkpoints
+from orchestrator.planning.plan import Plan, source_models
 from orchestrator.util.console import print_line
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, explained
 from orchestrator.util.units import human_duration
 
 CHEAP_SECONDS = 60.0
@@ -54,6 +64,13 @@ class Trial:
         return self.candidate.text
 
     @property
+    def is_cheap(self) -> bool:
+        """Whether the candidate reads only one frozen feature of each image."""
+        candidate = self.candidate
+        passes, views = candidate.tower_passes(1), candidate.method.support_feature_views(candidate.settings)
+        return not (passes.forward or passes.training or passes.text_training or views or candidate.uses_sources)
+
+    @property
     def is_measured(self) -> bool:
         """Whether all folds were predicted."""
         return self.held_out is not None
@@ -71,6 +88,73 @@ class Trial:
         return f"{self.accuracy:5.1f} %   {human_duration(self.seconds)}"
 
 
+def plan_trials(request: Request, images: OwnImages, console: Console) -> list[Trial]:
+    """Write the grid of the candidates into the working folder, and return the trial of each candidate, in their order.
+
+    The method of a trial's cell is ``auto``, which here has only this candidate to choose from. If the sources are a
+    folder, its checkpoints are adopted first. A trial's inputs include the features of the sources' test images,
+    because building a source measures its accuracy. The features of the user's test images are not among the inputs.
+
+    Raises ``UserError`` for a folder without usable checkpoints, and what :func:`orchestrator.grid.load_grid` raises.
+    """
+    sources = _source_pool(request, images, console)
+    labels = [f"{number}: {candidate.text}" for number, candidate in enumerate(request.candidates)]
+    block = {
+        "track": "fewshot",
+        "backbones": [request.backbone.name],
+        "datasets": [images.entry.name],
+        "shots": [max(images.per_class)],
+        "seeds": [1],
+        "methods": [
+            {"auto": {"candidates": [candidate.text], "as": label}}
+            for candidate, label in zip(request.candidates, labels, strict=True)
+        ],
+        **({"sources": dict(sources)} if sources else {}),
+    }
+    content: dict[str, object] = {
+        "title": f"adapt {images.entry.name}",
+        "protocol": {"name": "strict", "short_classes": "take_all"},
+        "blocks": [block],
+    }
+    if request.backbone.name == TINY:
+        content["fine_tuning"] = TINY_FINE_TUNING
+    path = request.work / "grid.yaml"
+    path.write_text(dump_yaml(content), encoding="utf-8")
+    catalog, root = load_catalog(images.settings.catalog_files), images.settings.data_folder
+    grid = load_grid(path, catalog, data_root=root)
+    cells = {grid.label(cell): cell for cell in grid.cells}
+    plan = Plan(grid, catalog, root, tuple(cells[label] for label in labels), source_models(grid, catalog, root))
+    trials = []
+    for candidate, cell in zip(request.candidates, plan.cells, strict=True):
+        needed = plan.artifacts_of([cell])
+        inputs = [spec for spec in needed if not (isinstance(spec, TestFeatures) and spec.dataset == cell.dataset)]
+        trials.append(Trial(candidate, cell, inputs))
+    return trials
+
+
+def _source_pool(request: Request, images: OwnImages, console: Console) -> Mapping[str, object] | None:
+    """Return the block ``sources`` of the grid; ``None`` if the user gives no sources.
+
+    If the sources are a folder, its checkpoints are first adopted into the working folder's catalog.
+    """
+    if request.sources is None:
+        return None
+    folder, files = Path(request.sources), [Path(file) for file in images.settings.catalog_files]
+    if not folder.is_dir():
+        return {"rule": "leave_one_out", "domain": request.sources}
+    write_entries(files[-1], {"checkpoints": {}}, replace=True)  # removes the checkpoints that an earlier run adopted
+    with explained(FileNotFoundError, where="--sources"):
+        checkpoints = [str(path) for path in checkpoint_paths(folder).values()]
+        try:
+            say = partial(print_line, console=console)
+            datasets = adopt_checkpoints(checkpoints, request.backbone.name, None, files, say=say)
+        except UserError as error:
+            unnamed = "--dataset" in error.hint
+            hint = "name each file after one of the datasets that `data list` shows" if unnamed else error.hint
+            raise UserError(error.what, where=f"--sources {error.where}".rstrip(), hint=hint) from None
+    return {"rule": "leave_one_out", "datasets": datasets}
+
+
 def measure_candidates(
     planned: Sequence[Trial], images: OwnImages, minutes: float, loaded: ArtifactCache, console: Console
 ) -> list[Trial]:
@@ -85,93 +169,53 @@ def measure_candidates(
 
     Raises ``UserError`` if an artifact cannot be built, or if no candidate could be measured.
     """
-    trials = [*planned]
-    rate, left = _gflops_per_second(trials[0].cell.backbone, loaded), 60 * minutes
+    trials, numbers, left = [*planned], range(len(planned)), 60 * minutes
+    rate = _gflops_per_second(trials[0].cell.backbone, loaded)
     width = max(28, *(len(trial.text) for trial in trials))
 
     def estimate(number: int) -> float:
-        return _gflop(trials[number], images, loaded) / rate
+        """Return the estimated seconds of all folds of a candidate and of its missing inputs."""
+        trial, method = trials[number], trials[number].candidate.method
+        passes = trial.candidate.tower_passes(images.total)
+        per_fold = passes.forward + method.training_forwards * passes.training + images.total * method.changes_tower
+        lacking = [spec for spec in trial.inputs if loaded.store.artifact(spec.address, spec.identity) is None]
+        gflop = sum(spec.gflops(loaded.catalog) for spec in lacking)
+        gflop += per_fold * loaded.catalog.backbone(trial.cell.backbone.name).gflops_per_image * max(1, images.folds)
+        return gflop / rate
 
-    numbers = range(len(trials))
     for number in sorted(numbers, key=estimate) if images.folds else numbers:
-        trial, cheap, seconds = trials[number], _is_cheap(trials[number].candidate), estimate(number)
-        if seconds > left and not cheap:
+        trial, seconds = trials[number], estimate(number)
+        found, spent, why = list[HeldOut](), 0.0, ""
+        if seconds > left and not trial.is_cheap:
             why = f"an estimated {human_duration(seconds)} did not fit into the time left"
-            trials[number] = replace(trial, left_out=why)
         else:
-            left -= build(trial.inputs, loaded, console, f"{trial.text}: preparing")
+            left -= build_missing(trial.inputs, loaded, console, f"{trial.text}: preparing")
             if not images.folds:
                 return trials
-            allowed = max(60 * minutes, CHEAP_SECONDS) if cheap else left
-            trials[number] = _measured(trial, images, allowed, loaded, console)
-            left -= trials[number].seconds
+        allowed = max(60 * minutes, CHEAP_SECONDS) if trial.is_cheap else left
+        for fold in range(0 if why else images.folds):
+            spec = HeldOutFold(trial.cell, fold, images.folds, images.copies)
+            try:
+                build_missing([spec], loaded, console, f"{trial.text}: fold {fold + 1} of {images.folds}")
+            except UserError as error:
+                why = str(error).splitlines()[0]
+                break
+            predicted, seconds = loaded.get(spec)
+            found.append(predicted)
+            spent += seconds
+            remaining = seconds * (images.folds - fold)  # for the folds left, and for adapting to all images at the end
+            if spent + remaining > allowed and fold + 1 < images.folds:
+                more = f"{human_duration(remaining)} more did not fit into the time left"
+                why = f"a fold took {human_duration(seconds)}, and {more}"
+                break
+        held_out = None if why else HeldOut.joined(found)
+        trials[number] = replace(trial, held_out=held_out, seconds=spent, left_out=why)
+        left -= spent
         print_line(f"  {trial.text:<{width}} {trials[number].outcome}", console)
     if not any(trial.is_measured for trial in trials):
         what = "no candidate could be measured"
         raise UserError(what, where="--minutes", hint="give more minutes or other --methods")
     return trials
-
-
-def _measured(trial: Trial, images: OwnImages, left: float, loaded: ArtifactCache, console: Console) -> Trial:
-    """Build and read the folds one after the other; return the trial with its predictions.
-
-    If the candidate fails, or would need more than ``left`` seconds, the trial has no predictions. It then says why the
-    candidate is left out.
-    """
-    folds = images.folds
-    found: list[HeldOut] = []
-    spent = 0.0
-    for fold in range(folds):
-        spec = HeldOutFold(trial.cell, fold, folds, images.copies)
-        try:
-            build([spec], loaded, console, f"{trial.text}: fold {fold + 1} of {folds}")
-        except UserError as error:
-            return replace(trial, seconds=spent, left_out=str(error).splitlines()[0])
-        predicted, seconds = loaded.get(spec)
-        found.append(predicted)
-        spent += seconds
-        remaining = seconds * (folds - fold)  # for the folds left, and for adapting to all images at the end
-        if spent + remaining > left and fold + 1 < folds:
-            more = f"{human_duration(remaining)} more did not fit into the time left"
-            why = f"a fold took {human_duration(seconds)}, and {more}"
-            return replace(trial, seconds=spent, left_out=why)
-    order_N = np.argsort(np.concatenate([fold.rows_N for fold in found]))
-    held_out = HeldOut._make(np.concatenate(parts)[order_N] for parts in zip(*found, strict=True))
-    return replace(trial, held_out=held_out, seconds=spent)
-
-
-def build(specs: Sequence[ArtifactSpec], loaded: ArtifactCache, console: Console, what: str) -> float:
-    """Build the artifacts that the store lacks, and return the seconds. Raises ``UserError`` if a build fails."""
-    started, store = time.perf_counter(), loaded.store
-    missing = [spec for spec in specs if not store.is_intact(spec.address, spec.identity)]
-    titles = {spec.address: spec.title for spec in missing}
-
-    def show(event: TaskEvent) -> None:
-        if event.kind == "started":
-            status.update(f"{what}, {titles[event.key]}")
-
-    store.remove_failures([*titles])
-    with console.status(what) as status:
-        failed = build_artifacts(missing, loaded.settings, store, show)
-    for address, event in failed.items():
-        raise UserError(f"{titles[address]} could not be built: {event.error}", where=address)
-    return time.perf_counter() - started
-
-
-def _gflop(trial: Trial, images: OwnImages, loaded: ArtifactCache) -> float:
-    """Return the estimated operations, in units of 10^9, of all folds of a candidate and of its missing inputs."""
-    method, passes = trial.candidate.method, trial.candidate.tower_passes(images.total)
-    per_fold = passes.forward + method.training_forwards * passes.training + images.total * method.changes_tower
-    lacking = [spec for spec in trial.inputs if loaded.store.artifact(spec.address, spec.identity) is None]
-    artifacts = sum(spec.gflops(loaded.catalog) for spec in lacking)
-    gflops_per_image = loaded.catalog.backbone(trial.cell.backbone.name).gflops_per_image
-    return per_fold * gflops_per_image * max(1, images.folds) + artifacts
-
-
-def _is_cheap(candidate: Candidate) -> bool:
-    """Return whether a candidate reads only one frozen feature of each image."""
-    passes, views = candidate.tower_passes(1), candidate.method.support_feature_views(candidate.settings)
-    return not (passes.forward or passes.training or passes.text_training or views or candidate.uses_sources)
 
 
 def _gflops_per_second(ref: BackboneRef, loaded: ArtifactCache) -> float:

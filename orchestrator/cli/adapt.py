@@ -33,7 +33,7 @@ class AdaptCommand(TyperCommand):
 def _methods_with(setting: str) -> list[str]:
     """Return the default candidates that have a setting of this name."""
     from bolt.methods import METHODS
-    from orchestrator.adapt.candidates import WITH_SOURCES
+    from orchestrator.adapt.request import WITH_SOURCES
 
     return [name for name in WITH_SOURCES if setting in {field.name for field in fields(METHODS[name].settings_class)}]
 
@@ -70,29 +70,17 @@ def adapt(
     No test label is used for the choice. The same command continues a run that was stopped.
     """
     from orchestrator.adapt.adapt_folder import adapt_folder
-    from orchestrator.adapt.request import Request
-    from orchestrator.catalog.validation import as_key
+    from orchestrator.adapt.request import read_request
     from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
     from orchestrator.util.machine import usable_processors
 
     if "://" in settings.store_url:
         raise UserError("adapt needs a store that is a folder on this machine", where="--store", hint="give a folder")
-    name = as_key(folder.absolute().name) or "images"
-    request = Request(
-        folder=folder.absolute(),
-        name=name,
-        model=output or Path(f"{name}-model"),
-        backbone=backbone,
-        sources=sources,
-        methods=split_methods(",".join(methods or ())),
-        minutes=minutes,
-        form=form,
-        images=images,
-        settings=replace(settings, threads=threads or usable_processors(), device=device),
-    )
-    console = Console()
+    texts, console = split_methods(",".join(methods or ())), Console()
+    settings = replace(settings, threads=threads or usable_processors(), device=device)
     with two_step_interrupt(lambda: None):
         try:
+            request = read_request(folder, output, backbone, sources, texts, minutes, form, images, settings, console)
             adapt_folder(request, console)
         except KeyboardInterrupt:
             print_line(f"stopped; finished steps are kept. Continue with: {command_line()}", console)

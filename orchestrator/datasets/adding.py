@@ -15,7 +15,7 @@ from orchestrator.catalog.validation import as_key, key_problem, validated
 from orchestrator.catalog.yaml_files import read_mapping, write_entries
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.changes import is_unchanged, record_checksums
-from orchestrator.datasets.class_words import class_words
+from orchestrator.datasets.class_words import Words, class_words
 from orchestrator.datasets.layouts import Layout, find_layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.routes.tar_shards import folder_of, is_table
@@ -73,14 +73,28 @@ class Added(NamedTuple):
         data_root: the folder to pass as ``--data-root``.
         notes: remarks for the user.
         replaced: the entry that had the dataset's key before.
-        copies: groups of images that show one picture.
     """
 
     entry: DatasetEntry
     data_root: Path
     notes: tuple[str, ...]
     replaced: DatasetEntry | None = None
-    copies: Copies = ()
+
+
+class CheckedImages(NamedTuple):
+    """Images that can be a dataset, after every one was decoded.
+
+    Attributes:
+        entry: the catalog entry, with sizes that are not counted yet.
+        fields: the fields of the entry as in YAML, with the counted sizes.
+        notes: remarks for the user.
+        copies: groups of images that show one picture.
+    """
+
+    entry: DatasetEntry
+    fields: dict[str, Any]
+    notes: tuple[str, ...]
+    copies: Copies
 
 
 def add_dataset(
@@ -122,8 +136,9 @@ def add_dataset(
             options, taken = kept_options(options, old), None
     layout = find(name, options.columns, taken) if find else find_layout(path, options.columns)
     options = replace(options, title=options.title or _title(dataset_key(path)))
+    words = class_words(layout.names, options.words)
     if old and taken:
-        _, fields, _ = _described(name, layout, options, catalog_file)
+        fields = _fields_of(name, layout, words, options)
         stored = read_mapping(catalog_file)["datasets"][name]
         counted = ("sizes", "smallest_class", "image_side", "exif_rotation", "contents")
         is_same = fields | {key: stored[key] for key in counted if key in stored} == stored
@@ -131,23 +146,29 @@ def add_dataset(
             raise taken
         note = f"the entry is there already, and its images are the same: `data verify {name}` checks them again"
         return Added(old, layout.data_root, (*layout.notes, note))
-    return add_layout(name, layout, catalog_files, options, advance, old)
+    if old and isinstance(old.class_names, dict) and options.words is None:  # the words may have been edited
+        known = words.words | {folder: word for folder, word in old.class_names.items() if folder in words.words}
+        kept = old.prompts if isinstance(old.prompts, dict) else {}
+        words = Words(known, {folder: kept.get(word, ()) for folder, word in known.items()}, ())
+    checked = check_images(name, layout, words, options, catalog_file, advance)
+    if not old:  # before the entry is written, so that a killed command leaves no entry without checksums
+        record_checksums(checked.entry, layout.data_root)
+    write_entry(checked, options.domain, catalog_files, replaces=old is not None)
+    if old:
+        record_checksums(checked.entry, layout.data_root)
+    return Added(load_catalog(catalog_files).datasets[name], layout.data_root, checked.notes, old)
 
 
-def add_layout(
-    name: str,
-    layout: Layout,
-    catalog_files: Sequence[Path],
-    options: DatasetOptions,
-    advance: OnProgress = lambda done, of: None,
-    old: DatasetEntry | None = None,
-) -> Added:
-    """Check images of a known layout, and add them as the dataset ``name`` to the last of ``catalog_files``.
+def check_images(
+    name: str, layout: Layout, words: Words, options: DatasetOptions, catalog_file: Path, advance: OnProgress
+) -> CheckedImages:
+    """Decode and check the images of a layout, which become the dataset ``name`` of ``catalog_file``.
 
-    ``old``: the entry to replace, if any. Raises ``UserError`` as :func:`add_dataset`.
+    Raises ``UserError`` as :func:`add_dataset`.
     """
-    catalog_file = catalog_files[-1]
-    entry, fields, about_words = _described(name, layout, options, catalog_file, old)
+    fields = _fields_of(name, layout, words, options)
+    location = Location(display_path(catalog_file), f"datasets.{name}")
+    entry = validated(DatasetEntry, {"name": name, **fields}, location)
     raw = open_dataset(entry, layout.data_root)
     for part, needed in (("train", "learn from"), ("test", "be tested on")):
         sizes = raw.class_sizes(part)
@@ -167,60 +188,52 @@ def add_layout(
         exclude_broken(found, layout.data_root)
         raw = open_dataset(entry, layout.data_root)
     fields["sizes"] = {"train": len(raw.train), "test": len(raw.test)}
-    fields["smallest_class"] = min(raw.class_sizes("train"))
-    fields["image_side"] = found.image_side
+    fields |= {"smallest_class": min(raw.class_sizes("train")), "image_side": found.image_side}
     if found.rotated:
         fields["exif_rotation"] = True
     table = dataset_folder(entry, layout.data_root) / layout.route.get("file", "")
     if table.suffix.lower() == ".tar" and not table.is_file():
         fields["contents"] = cached_digest(*files_of(table))
-    if not old:  # before the entry is written, so that a killed command leaves no entry without checksums
-        record_checksums(entry, layout.data_root)
-    title = "Own images" if options.domain == OWN_DOMAIN else _title(options.domain)
+    notes = (*layout.notes, *words.notes, *image_notes(found, raw))
+    return CheckedImages(entry, fields, notes, found.copies)
+
+
+def write_entry(checked: CheckedImages, domain: str, catalog_files: Sequence[Path], *, replaces: bool = False) -> None:
+    """Write the entry of checked images into the last of ``catalog_files``, and the domain if no file has it.
+
+    ``replaces``: whether the file has an entry of this name, which is replaced.
+    """
+    catalog_file = catalog_files[-1]
+    new = {checked.entry.name: checked.fields}
+    title = "Own images" if domain == OWN_DOMAIN else _title(domain)
     with changing(catalog_file):
         known = load_catalog([file for file in catalog_files if file.exists()]).domains
-        domains = {} if options.domain in known else {options.domain: {"title": title}}
-        write_entries(catalog_file, {"domains": domains, "datasets": {} if old else {name: fields}})
-        if old:
-            datasets = {**read_mapping(catalog_file)["datasets"], name: fields}
+        domains = {} if domain in known else {domain: {"title": title}}
+        write_entries(catalog_file, {"domains": domains, "datasets": {} if replaces else new})
+        if replaces:
+            datasets = {**read_mapping(catalog_file)["datasets"], **new}
             write_entries(catalog_file, {"datasets": datasets}, replace=True)
-    entry = load_catalog(catalog_files).datasets[name]
-    if old:
-        record_checksums(entry, layout.data_root)
-    return Added(entry, layout.data_root, (*layout.notes, *about_words, *image_notes(found, raw)), old, found.copies)
 
 
-def _described(
-    name: str, layout: Layout, options: DatasetOptions, catalog_file: Path, old: DatasetEntry | None = None
-) -> tuple[DatasetEntry, dict[str, Any], tuple[str, ...]]:
-    """Return the catalog entry, its fields as in YAML, and remarks on the class words. The sizes are placeholders.
-
-    ``old``: the entry to replace, if any. Its class words are kept, unless the user gives a table of words.
-    """
-    words, sentences, about_words = class_words(layout.names, options.words)
-    if old and isinstance(old.class_names, dict) and options.words is None:  # the words may have been edited
-        words |= {folder: word for folder, word in old.class_names.items() if folder in words}
-        kept = old.prompts if isinstance(old.prompts, dict) else {}
-        sentences = {folder: kept.get(word, ()) for folder, word in words.items()}
-        about_words = ()
+def _fields_of(name: str, layout: Layout, words: Words, options: DatasetOptions) -> dict[str, Any]:
+    """Return the fields of the catalog entry as in YAML. The sizes are placeholders."""
+    word_of, sentences, _ = words
     prompts: Any = list(options.templates) or "plain"
     if any(sentences.values()):
-        prompts = {word: [*options.templates, *sentences[name]] or [PLAIN] for name, word in words.items()}
+        prompts = {word: [*options.templates, *sentences[name]] or [PLAIN] for name, word in word_of.items()}
     fields: dict[str, Any] = {
         "title": options.title or _title(name),
         "domain": options.domain,
         "route": dict(layout.route),
-        "class_names": words,
+        "class_names": word_of,
         "prompts": prompts,
-        "classes": len(words),
+        "classes": len(word_of),
         "mirrorable": options.mirrorable,
         "sizes": {"train": 1, "test": 1},  # until the images are counted
         "splits": {"recipe": layout.recipe},
         "licence": layout.licence if layout.licence and options.licence == DatasetOptions.licence else options.licence,
     }
-    fields |= {name: list(value) for name in ("bands", "range") if (value := getattr(options.reading, name))}
-    location = Location(display_path(catalog_file), f"datasets.{name}")
-    return validated(DatasetEntry, {"name": name, **fields}, location), fields, about_words
+    return fields | {name: list(value) for name in ("bands", "range") if (value := getattr(options.reading, name))}
 
 
 def free_name(name: str, taken: Container[str]) -> str:

@@ -4,6 +4,7 @@ Everything that finishes is in the store at once. So a run can be stopped at any
 continues it.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -11,7 +12,9 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from orchestrator.artifacts.spec import ArtifactSpec, build
+from rich.console import Console
+
+from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, build
 from orchestrator.cells.trial import record_failure
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent
@@ -194,6 +197,24 @@ def build_artifacts(
             _record_failure(store, event.key, event.error, event.traceback)
         on_event(event)
     return failed
+
+
+def build_missing(specs: Sequence[ArtifactSpec], loaded: ArtifactCache, console: Console, what: str) -> float:
+    """Build the artifacts that the store lacks, and return the seconds. The console shows ``what`` is being built.
+
+    Raises ``UserError`` if a build fails.
+    """
+    started, store = time.perf_counter(), loaded.store
+    missing = [spec for spec in specs if not store.is_intact(spec.address, spec.identity)]
+    titles = {spec.address: spec.title for spec in missing}
+    store.remove_failures([*titles])
+    with console.status(what) as status:
+        failed = build_artifacts(
+            missing, loaded.settings, store, lambda event: status.update(f"{what}, {titles[event.key]}")
+        )
+    for address, event in failed.items():
+        raise UserError(f"{titles[address]} could not be built: {event.error}", where=address)
+    return time.perf_counter() - started
 
 
 def build_artifact(spec: ArtifactSpec, settings: RunSettings) -> None:

@@ -24,7 +24,7 @@ from bolt.model.model import Model
 from orchestrator.adapt.adapt_folder import adapt_folder
 from orchestrator.adapt.adaptation import Adaptation, summary_lines
 from orchestrator.adapt.held_out_fold import HeldOutFold
-from orchestrator.adapt.request import Request
+from orchestrator.adapt.request import read_request
 from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.artifacts.spec import ArtifactCache, clear_artifact_caches
 from orchestrator.catalog import load_catalog
@@ -50,12 +50,12 @@ def adapt(
     settings = RunSettings(
         str(changes.pop("store_url", place / "runs")), data_root, device="cpu", catalog_files=catalog
     )
+    console = Console(file=said or io.StringIO(), width=200)
     fields: dict[str, object] = {
-        "folder": place / "ware", "name": "ware", "model": place / "model", "backbone": "tiny-clip", "sources": None,
+        "folder": place / "ware", "model": place / "model", "backbone": "tiny-clip", "sources": None,
         "methods": methods, "minutes": 60.0, "form": "state_dict", "images": DatasetOptions(), "settings": settings,
     }  # fmt: skip
-    request = Request(**{**fields, **changes})  # type: ignore[arg-type]
-    return adapt_folder(request, Console(file=said or io.StringIO(), width=200))
+    return adapt_folder(read_request(**{**fields, **changes}, console=console), console)  # type: ignore[arg-type]
 
 
 def accuracy_of(model: Path, folder: Path) -> float:

@@ -1,26 +1,25 @@
 """The user's folder as a dataset: the notes on broken images, in the first run and in a continued run."""
 
+import io
 from pathlib import Path
 
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from orchestrator.adapt.own_images import OwnImages, as_given, prepare_images
-from orchestrator.adapt.request import Request
-from orchestrator.catalog import load_catalog
+from orchestrator.adapt.request import read_request
 from orchestrator.core.settings import RunSettings
-from orchestrator.datasets.adding import DatasetOptions, add_layout
-from orchestrator.datasets.layouts import folder_layout
+from orchestrator.datasets.adding import DatasetOptions, add_dataset
 from orchestrator.util.errors import UserError
 from tests.helpers.photographs import ORIENTATION, break_file, write_photographs
 
 
 def prepare(place: Path, options: DatasetOptions, *catalog_files: Path) -> OwnImages:
     settings = RunSettings(str(place / "runs"), catalog_files=tuple(map(str, catalog_files)))
-    request = Request(
-        place / "ware", "ware", place / "model", "tiny-clip", None, (), 1.0, "state_dict", options, settings
-    )
-    return prepare_images(request, folder_layout(request.folder, tested=False), load_catalog(catalog_files))
+    folder, model, console = place / "ware", place / "model", Console(file=io.StringIO())
+    request = read_request(folder, model, "tiny-clip", None, (), 1.0, "state_dict", options, settings, console)
+    return prepare_images(request)
 
 
 def test_a_broken_first_image_once_emptied_its_class(tmp_path: Path) -> None:
@@ -36,7 +35,7 @@ def test_a_broken_first_image_once_emptied_its_class(tmp_path: Path) -> None:
 def test_the_folder_may_become_a_dataset_of_the_catalog_between_two_runs(tmp_path: Path) -> None:
     write_photographs(tmp_path / "ware", 5)
     assert prepare(tmp_path, DatasetOptions()).entry.name == "ware"
-    add_layout("ware", folder_layout(tmp_path / "ware"), [tmp_path / "mine.yaml"], DatasetOptions())
+    add_dataset(tmp_path / "ware", [tmp_path / "mine.yaml"], DatasetOptions())
     assert prepare(tmp_path, DatasetOptions(), tmp_path / "mine.yaml").entry.name == "ware-own"
     assert prepare(tmp_path, DatasetOptions()).entry.name == "ware"
 
