@@ -27,16 +27,18 @@ SLOW_FIXTURES = frozenset({"artifacts", "give_database"})
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C interrupt the tests, give Ray's workers normal priority, and hypothesis no time limit.
+    """Let signals end the tests' processes, give Ray's workers normal priority, and hypothesis no time limit.
 
-    A shell script starts its background processes with Ctrl-C ignored. Ray runs its workers at niceness 15: on two
-    cores they would hardly get any processor time beside tests that compute. Hypothesis fails a test if one example
-    takes more than 200 ms, and an example can take longer while another test computes.
+    A shell script starts its background processes with Ctrl-C ignored, and ``nohup`` with SIGHUP ignored. What they
+    start inherits that, and a test that waits for its end would wait for ever. Ray runs its workers at niceness 15:
+    on two cores they would hardly get any processor time beside tests that compute. Hypothesis fails a test if one
+    example takes more than 200 ms, and an example can take longer while another test computes.
     """
     hypothesis.settings.register_profile("suite", deadline=None)
     hypothesis.settings.load_profile("suite")
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
     os.environ.setdefault("RAY_worker_niceness", "0")
 
 
