@@ -136,7 +136,9 @@ def labels_of(cells: Iterable[Cell], label_of: LabelOf) -> dict[str, str]:
     unique = {cell.id: cell for cell in cells}
     labels = {id_: label_of(cell) for id_, cell in unique.items()}
     for suffix_of in (lambda cell: cell.sources_rule, lambda cell: fingerprint(cell.method)):
-        for label in {position[-1] for position, ids in _by_position(unique, labels).items() if len(ids) > 1}:
+        if not (shared := {position[-1] for position, ids in _by_position(unique, labels).items() if len(ids) > 1}):
+            return labels
+        for label in shared:
             suffixes = {id_: suffix_of(cell) for id_, cell in unique.items() if labels[id_] == label}
             if len(set(suffixes.values())) > 1:
                 labels.update({id_: f"{label} [{suffix}]" for id_, suffix in suffixes.items()})

@@ -40,7 +40,8 @@ class Head(OfTestSplit):
     part = "head"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "backbone", replace(self.backbone, precision=None))  # one head for all number formats
+        if self.backbone.precision is not None:  # one head for all number formats
+            object.__setattr__(self, "backbone", replace(self.backbone, precision=None))
 
     def size_bytes(self, catalog: Catalog) -> int:
         classes = catalog.dataset(self.dataset.name).classes

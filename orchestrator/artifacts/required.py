@@ -3,11 +3,12 @@
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from bolt.clip.augment import SUPPORT_CROP
 from bolt.methods import METHODS, Method
 from bolt.task.support import NESTED_DRAWS
+from bolt.training.meta import MetaRecipe
 from orchestrator.artifacts.features import SupportFeatures, TestFeatures, TestViewFeatures, ValidationFeatures
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
@@ -104,35 +105,62 @@ def _settings(method: MethodRef, track: str) -> Any:
     return TRACKS[track].configure(METHODS[method.name], method.settings_dict())
 
 
+class _Reads(NamedTuple):
+    """What a method reads with its settings on a track. Methods that read the same share their artifacts.
+
+    Attributes:
+        feature_views, test_views: the values that the method's functions of these names return.
+    """
+
+    uses_support: bool
+    uses_validation: bool
+    uses_source_models: bool
+    changes_tower: bool
+    baseline_crop: bool
+    meta_recipe: MetaRecipe | None
+    feature_views: int | None
+    test_views: int
+
+
+@lru_cache(maxsize=1024)
+def _reads(ref: MethodRef, track: str) -> _Reads:
+    method, settings = METHODS[ref.name], _settings(ref, track)
+    return _Reads(
+        method.uses_support, method.uses_validation, method.uses_source_models, method.changes_tower,
+        method.baseline_crop, method.meta_recipe(settings) if method.meta_recipe else None,
+        method.support_feature_views(settings), 0 if TRACKS[track].gives_support else method.test_views(settings),
+    )  # fmt: skip
+
+
 def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     """Return the artifacts that a cell reads. Nothing is loaded, and nothing has to be built."""
-    method, settings = configured_method(cell)
+    reads = _reads(cell.method, cell.track)
     track, size = TRACKS[cell.track], catalog.backbone(cell.backbone.name).input_size
     scored_on = dict.fromkeys((*cell.evaluate_on, *([cell.dataset] if cell.selects_on_test else [])))
     views = Views(
-        light=method.baseline_crop and cell.protocol.baseline_crop == "light",
+        light=reads.baseline_crop and cell.protocol.baseline_crop == "light",
         mirror=catalog.dataset(cell.dataset.name).mirrorable or cell.protocol.flips == "always",
         smallest=SUPPORT_CROP.smallest if cell.protocol.support_crop == "half" else COOP_SMALLEST_CROP,
     )
-    crops = replace(views, light=False, smallest=COOP_SMALLEST_CROP)
     meta_start = None
-    if method.meta_recipe is not None:  # such a method meta-learns on the datasets of the cell's sources
+    if reads.meta_recipe is not None:  # such a method meta-learns on the datasets of the cell's sources
         datasets = tuple(DatasetRef(source.dataset, source.digest) for source in cell.sources)
-        meta_start = MetaStart(cell.backbone, datasets, size, method.meta_recipe(settings))
+        meta_start = MetaStart(cell.backbone, datasets, size, reads.meta_recipe)
     support = features = whole_test_images = validation_features = view_features = None
-    if method.uses_support and track.gives_support:
+    if reads.uses_support and track.gives_support:
         support = support_images(cell, catalog)
-        if (count := method.support_feature_views(settings)) is not None:
-            stored_views = round_up(count, VIEWS_STEP)
-            features = SupportFeatures(cell.backbone, support, size, views, stored_views, _feature_shots(cell))
-    elif method.uses_support and method.changes_tower:
+        if reads.feature_views is not None:
+            stored_views = round_up(reads.feature_views, VIEWS_STEP)
+            features = SupportFeatures(cell.backbone, support, size, views, stored_views, _feature_shots(cell, reads))
+    elif reads.uses_support and reads.changes_tower:
         whole_test_images = Images(cell.dataset, "test_whole", size)
-    if track.gives_support and method.uses_validation and cell.protocol.validation != "none":
+    if track.gives_support and reads.uses_validation and cell.protocol.validation != "none":
         validation_features = ValidationFeatures(cell.backbone, cell.dataset, size)
-    if not track.gives_support and (count := method.test_views(settings)):
-        stored_views = round_up(count, TEST_VIEWS_STEP)
+    if reads.test_views:
+        stored_views = round_up(reads.test_views, TEST_VIEWS_STEP)
+        crops = replace(views, light=False, smallest=COOP_SMALLEST_CROP)
         view_features = TestViewFeatures(cell.backbone, cell.dataset, size, cell.seed, crops, stored_views)
-    drawn_from_test = method.uses_support and track.support_split(cell.protocol) == "test"
+    drawn_from_test = reads.uses_support and track.support_split(cell.protocol) == "test"
     return CellArtifacts(
         head=Head(cell.backbone, cell.dataset, size),
         test_features=tuple(TestFeatures(cell.backbone, dataset, size) for dataset in scored_on),
@@ -143,7 +171,7 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
         support_images=support,
         support_features=features,
         views=views,
-        sources=cell.sources if method.uses_source_models else (),
+        sources=cell.sources if reads.uses_source_models else (),
         own_heads=tuple(
             Head(cell.backbone, dataset, size)
             for dataset in cell.evaluate_on
@@ -176,13 +204,12 @@ def _stored_shots(cell: Cell) -> int:
     return round_up(cell.shots, SHOTS_STEP) if nested else cell.shots
 
 
-def _feature_shots(cell: Cell) -> int | None:
+def _feature_shots(cell: Cell, reads: _Reads) -> int | None:
     """Return the number of images per class in a cell's support features.
 
     ``None`` if the features are of all support images, or if the method reads no support features.
     """
-    method, settings = configured_method(cell)
-    if method.support_feature_views(settings) is None:
+    if reads.feature_views is None:
         return None
     return next((shots for shots in FEW_SHOTS if cell.shots <= shots < _stored_shots(cell)), None)
 
@@ -207,19 +234,20 @@ def required_artifacts(
     for cell in wanted:
         # Cells with equal keys read the same artifacts. Objects that cells share, such as the tuple of sources, are
         # compared by ``id``, because hashing a cell's sources takes longer than finding its artifacts.
-        shared = map(id, (cell.protocol, cell.backbone, cell.dataset, cell.evaluate_on, cell.sources, cell.method))
-        key = cell.track, cell.domain, _stored_shots(cell), _feature_shots(cell), cell.seed, *shared
-        if key in seen:
+        reads, shared = _reads(cell.method, cell.track), (id(cell.backbone), id(cell.sources))
+        place = map(id, (cell.protocol, cell.dataset, cell.evaluate_on, cell.listed))
+        key = cell.track, _stored_shots(cell), _feature_shots(cell, reads), cell.seed, reads, *shared, *place
+        if key not in seen:
+            seen.add(key)
+            direct.update(dict.fromkeys(cell_artifacts(cell, catalog).specs))
+        key = cell.track, cell.domain, id(cell.method), *shared
+        if not (cell.sources and reads.uses_source_models) or key in seen:
             continue
         seen.add(key)
-        reads = cell_artifacts(cell, catalog)
-        direct.update(dict.fromkeys(reads.specs))
-        if not reads.sources:
-            continue
         method, settings = configured_method(cell)
         width = catalog.backbone(cell.backbone.name).width
-        top_k = round_up(method.source_directions(settings, width, len(reads.sources)), DIRECTIONS_STEP)
-        for model in (sources[source] for source in reads.sources):
+        top_k = round_up(method.source_directions(settings, width, len(cell.sources)), DIRECTIONS_STEP)
+        for model in (sources[source] for source in cell.sources):
             direct[SourceDirections(model, top_k) if top_k else model] = None
         if method.uses_mean_task_vector:
             summed.add((cell.backbone, cell.domain))

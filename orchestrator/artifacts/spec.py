@@ -148,7 +148,8 @@ class FrozenTower(ArtifactSpec):
     backbone: BackboneRef
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "backbone", replace(self.backbone, precision=None))  # one tower for all number formats
+        if self.backbone.precision is not None:  # one tower for all number formats
+            object.__setattr__(self, "backbone", replace(self.backbone, precision=None))
 
     @property
     def address(self) -> str:

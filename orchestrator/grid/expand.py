@@ -59,7 +59,7 @@ def expand_block(
     listed = track.gives_support and track.support_draw(switches) == "listed"
     for backbone, target in product(block.backbones, targets):
         scored = _find_scored(block, track, target, catalog, at)
-        evaluate_on = tuple(resolver.dataset(entry.name) for entry in scored)
+        dataset, evaluate_on = resolver.dataset(target.name), tuple(resolver.dataset(entry.name) for entry in scored)
         whole = resolver.pool(choice, target, scored, sources_at) if any(m.uses_sources for m in methods) else ()
         for resolved in methods:
             if resolved.uses_sources and not whole:  # under ``required: false``, a target may be left without sources
@@ -68,6 +68,7 @@ def expand_block(
             computing = resolved.precision or block.precision
             # A source model keeps the activation of its backbone under every protocol.
             made_by = resolver.backbone(backbone, "as_trained", computing), recipe, choice.adopted
+            ref = resolver.backbone(backbone, switches.activation, computing)
             if pool and method.uses_source_models and choice.min_gain is not None:
                 models = resolver.models(pool, *made_by)
                 pool = resolver.with_gain(pool, models, choice.min_gain, backbone, sources_at)
@@ -82,9 +83,9 @@ def expand_block(
                 cell = Cell(
                     track=track.name,
                     protocol=switches,
-                    backbone=resolver.backbone(backbone, switches.activation, computing),
+                    backbone=ref,
                     domain=target.domain,
-                    dataset=resolver.dataset(target.name),
+                    dataset=dataset,
                     evaluate_on=evaluate_on,
                     sources_rule=choice.rule if resolved.uses_sources else "none",
                     sources=sources[seed],

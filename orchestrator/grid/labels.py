@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from orchestrator.core.cell import Cell, MethodRef
@@ -19,14 +18,17 @@ def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
     Raises ``UserError`` if cells with different methods or number formats have the same label and would share a row of
     a table.
     """
-    shown = {cell: _with_precision(cell.method, cell.backbone.precision) for cell in planned}
-    unnamed = grouped((cell for cell, entry in planned.items() if entry.label is None), lambda cell: cell.track)
-    defaults = {track: method_labels([shown[cell] for cell in cells]) for track, cells in unnamed.items()}
-    labels: dict[Cell, str] = {}
+    # The cells of an entry on one backbone have the same track, method, number format and label.
+    some = {(id(entry), id(cell.backbone)): (cell, entry) for cell, entry in planned.items()}
+    shown = {key: _with_precision(cell.method, cell.backbone.precision) for key, (cell, _) in some.items()}
+    unnamed = grouped((key for key, (_, entry) in some.items() if entry.label is None), lambda key: some[key][0].track)
+    defaults = {track: method_labels([shown[key] for key in keys]) for track, keys in unnamed.items()}
+    label_of: dict[tuple[int, int], str] = {}
     methods: dict[str, set[MethodRef]] = defaultdict(set)
-    for cell, entry in planned.items():
-        labels[cell] = defaults[cell.track][shown[cell]] if entry.label is None else entry.label
-        methods[labels[cell]].add(shown[cell])
+    for key, (cell, entry) in some.items():
+        label_of[key] = defaults[cell.track][shown[key]] if entry.label is None else entry.label
+        methods[label_of[key]].add(shown[key])
+    labels = {cell: label_of[id(entry), id(cell.backbone)] for cell, entry in planned.items()}
     rows: dict[tuple[Any, ...], Cell] = {}
     for cell, label in labels.items():
         if len(methods[label]) > 1:
@@ -49,7 +51,6 @@ def _row(cell: Cell, label: str) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-@lru_cache(maxsize=4096)  # many cells of a large grid have the same method
 def _with_precision(method: MethodRef, precision: str | None) -> MethodRef:
     """Return a method with the number format of the towers as a setting, so that labels can show the format."""
     settings = {**method.settings_dict(), "precision": precision or "default"}

@@ -39,9 +39,8 @@ def check_inputs(plan: Plan) -> None:
     }
     found |= {name: other_data(catalog.dataset(name), root) for name in needed if not found.get(name)}
     for spec in plan.missing:
-        name = f"{spec.title} of {spec.opened_dataset or spec.address}"
-        if not found.get(spec.opened_dataset) and not found.get(name):
-            found[name] = spec.missing_input(catalog, root)
+        if not found.get(spec.opened_dataset) and (error := spec.missing_input(catalog, root)):
+            found.setdefault(f"{spec.title} of {spec.opened_dataset or spec.address}", error)
     missing = {name: error for name, error in found.items() if error is not None}
 
     datasets = {name: catalog.dataset(name) for name in missing if name in grid.datasets}

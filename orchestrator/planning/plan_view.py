@@ -57,8 +57,9 @@ def _cell_table(plan: Plan) -> Table:
     scores = Counter(cell.track for cell in plan.cells for _ in cell.evaluate_on)
     backbones = list(dict.fromkeys(cell.backbone.name for cell in plan.cells))
     table = _table("cells", *backbones, "total")
+    rows = dict.fromkeys((cell.track, plan.grid.label(cell)) for cell in plan.grid.cells)
     for track in scores:
-        methods = list(dict.fromkeys(plan.grid.label(cell) for cell in plan.grid.cells if cell.track == track))
+        methods = [label for of, label in rows if of == track]
         sums = [sum(counts[track, method, backbone] for method in methods) for backbone in backbones]
         title = track if scores[track] == sum(sums) else f"{track} ({scores[track]} scores)"
         table.add_row(title, *(f"{count:,}" for count in (*sums, sum(sums))), style="bold")

@@ -84,6 +84,14 @@ def test_equal_cells_that_share_no_objects_need_the_same_artifacts(catalog: Cata
     )
 
 
+@pytest.mark.parametrize("name", ["demo-full", "demo-ablations", "switches"])
+def test_the_artifacts_of_a_grid_are_those_of_its_cells(name: str, catalog: Catalog) -> None:
+    """The plan looks at one cell of those that read the same."""
+    grid = load_grid(name, catalog)
+    plan = Plan(grid, catalog, None, grid.cells, source_models(grid, catalog, None))
+    assert {*plan.artifacts_of(grid.cells)} == {spec for cell in grid.cells for spec in plan.artifacts_of([cell])}
+
+
 class ReadCells(tuple[Cell, ...]):
     """Cells that count how often they are gone through."""
 
