@@ -18,13 +18,22 @@ _WORDNET = re.compile(r"(n\d{8})(?:[\s._-]+(.*[^\W\d_].*))?")
 
 _NUMBERED = re.compile(r"(\d{1,9})([\s._-]+)(\D.*)")
 _CODE = re.compile(
-    r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+|nan|n/?a|none|null|.*[][{}|].*"
+    r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+|nan|n/?a|none|null|true|false|yes|no|.*[][{}|].*"
     r"|(class|cls|klasse|classe|clase|label|category|type|group|cluster|folder|species|item|object|id|img|image)[\W_]*"
     r"(\d+|[a-z])|(new|untitled) folder[\W\d_]*"
 )
 """Matches names that captions hardly ever contain: codes such as ``7``, ``c0``, ``n12345678``, ``bkl`` and ``3fa9c1``,
-words for a missing value (``nan``), lists such as ``['cat']`` and ``cat|dog``, and numbered names such as
-``class 01``."""
+words for a missing value or an answer (``nan``, ``yes``), lists such as ``['cat']`` and ``cat|dog``, and numbered names
+such as ``class 01``."""
+
+_NO_LABEL = re.compile(
+    r"(un|not )(labell?ed|annotated|known|sure|sorted|assigned|classified|categori[sz]ed|defined|determined)|no label"
+    r"|missing|invalid|ignored?|skip(ped)?|to ?do|tbd"
+)
+"""Matches what people call the images that have no label yet."""
+
+_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
+"""Matches characters that spreadsheets and web pages leave in texts, and that nobody sees."""
 
 _COPY = re.compile(r"(.+?)[ _-]+(\(\d+\)|\(?(copy|kopie|copie|copia)\)?( ?\(?\d+\)?)?)", re.I)
 """Matches the name that a file manager gives to the copy of a folder, such as ``cat (1)`` and ``cat - Copy``."""
@@ -71,6 +80,8 @@ def class_words(names: Sequence[str]) -> ClassWords:
         notes.append(f"numbers in front of class names are left out: {_shown(guessed)}")
     if codes := [repr(word) for word in words if _CODE.fullmatch(word)]:
         notes.append(f"class names that may be no words: {_shown(codes)}; CLIP needs words for these classes")
+    if unlabelled := [repr(word) for word in words if _NO_LABEL.fullmatch(word)]:
+        notes.append(f"classes that may be images without a label: {_shown(unlabelled)}; if so, leave them out")
     copies = [repr(name) for name in names if (copy := _COPY.fullmatch(name)) and copy[1] in names]
     if copies:
         notes.append(f"classes that may be copies of another class's folder: {_shown(copies)}")
@@ -110,8 +121,8 @@ def wordnet_word(wnid: str) -> str | None:
 
 
 def _decoded(name: str) -> str:
-    """Decode the URL codes in a name, and make each letter and its accent one character."""
-    text = name
+    """Decode the URL codes in a name, remove invisible characters, and make a letter and its accent one character."""
+    text = name = _INVISIBLE.sub("", name)
     if re.search("%[0-9A-Fa-f]{2}", name):
         with suppress(UnicodeDecodeError):
             text = unquote_plus(name, errors="strict")

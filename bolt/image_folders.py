@@ -200,7 +200,7 @@ def why_no_classes(names: Sequence[str]) -> str:
     ``bus`` is a class.
     """
     found = [_LIKE_PARTS.search(unicodedata.normalize("NFC", name).casefold()) for name in names]
-    plain = [re.sub(r"[\W\d_]", "", name.casefold()) for name in names]
+    plain = [_letters(name) for name in names]
     others = {text for text, part in zip(plain, found, strict=True) if not part}
     if not others <= _PICTURES | _ABOUT_PICTURES:
         return ""
@@ -210,6 +210,10 @@ def why_no_classes(names: Sequence[str]) -> str:
     if others & _PICTURES and others & _ABOUT_PICTURES:
         return f"{shown} look like images and their labels or masks, not like classes"
     return ""
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W\d_]", "", name.casefold())
 
 
 def why_no_class_folders(folders: Iterable[Path]) -> str:
@@ -263,6 +267,7 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
         stems = {path.with_suffix("") for path in iterate_images(top, unused)}
         masks = (path for path in stems if _MASK.search(path.name))
         unused["mask"] += sum(path.with_name(_MASK.sub("", path.name)) in stems for path in masks)
+        unused["mask"] += sum(path.parent != top and _letters(path.parent.name) in _ABOUT_PICTURES for path in stems)
         if stems and not any(path.parent == top for path in stems):
             nested.append(top)
     if nested:

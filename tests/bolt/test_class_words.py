@@ -28,6 +28,7 @@ from bolt.task.task import ClassText
             "БелаяСобака": "белая собака",
         },
         {"gr%C3%BCn": "grün", unicodedata.normalize("NFD", "weiß_Öl"): "weiß öl", "50%acrylic": "50%acrylic"},
+        {"cat\u200b": "cat", "\ufeffdog": "dog"},
         {"n01440764": "tench", "n02085620-Chihuahua": "chihuahua", "n02084071": "dog", "n99999999": "n99999999"},
     ],
 )  # fmt: skip
@@ -43,6 +44,8 @@ def test_class_words_come_from_folder_names(named: dict[str, str]) -> None:
         (["bkl", "mel"], "no words: 'bkl'"),
         (["['cat']", "dog|cat", "nan", "owl"], "no words: \"['cat']\", 'dog|cat', 'nan';"),
         (["class_01", "Label-2", "New folder (3)", "group"], "no words: 'class 01', 'label-2', 'new folder (3)';"),
+        (["True", "FALSE", "owl"], "no words: 'true', 'false';"),
+        (["cat", "Unlabeled", "to_do"], "without a label: 'unlabeled', 'to do'; if so, leave them out"),
         (["12_cat", "47_dog"], "left out: 12_cat -> cat"),
         (["猫", "cat"], "another script: '猫'"),
         (["cat", "cat (1)", "cat - Copy", "fox (1)"], "class's folder: 'cat (1)', 'cat - Copy'"),

@@ -180,8 +180,9 @@ def test_masks_beside_their_images_are_counted(tmp_path: Path) -> None:
     """They became images of the class, without a word."""
     fill(tmp_path / "with_mask", "a (1).png", "a (1)_mask.png", "a (1)_mask_1.png", "b-seg.png", "c_mask.png")
     fill(tmp_path / "mask", "mask.png", "_mask.png", "b_2.png", "b.png")
+    fill(tmp_path / "mask" / "Masks", "b.png")
     assert [note for note in unused_notes(tmp_path, [tmp_path]) if "mask" in note] == [
-        "2 images named as the mask of another image: used like any image; move masks out of the folders"
+        "3 images named as the mask of another image: used like any image; move masks out of the folders"
     ]
 
 
