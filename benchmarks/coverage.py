@@ -21,6 +21,7 @@ Shape legend: R draws, M methods, N datasets (or images), S seeds.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,6 @@ from orchestrator.analysis.metric_intervals import intervals, jackknife_interval
 from orchestrator.analysis.metrics import METRICS, Answers
 from orchestrator.analysis.one_dataset import t_quantile, variance_parts
 from orchestrator.analysis.paired_tests import Floats, PairedTests, paired_t_tests
-from orchestrator.analysis.recommendation import Verdict
 from orchestrator.tracks import MetricName
 
 Procedure = Callable[[int, Floats, PairedTests], NDArray[np.bool_]]
@@ -167,7 +167,7 @@ def losses(rng: np.random.Generator, draws: int, means: list[float], datasets: i
     for _ in range(draws):
         scores_MN = np.array(means)[:, None] + 2 * DEVIATION * rng.normal(size=(len(means), datasets))
         table = {f"m{i}": {(f"d{d}", 0): float(x) for d, x in enumerate(own)} for i, own in enumerate(scores_MN)}
-        verdict = Verdict(1, best_set(table), costs)
+        verdict = replace(best_set(table), costs=costs)
         loss = max(means) - means[int(str(verdict.recommended)[1:])]
         found.append((loss > 1, loss, loss <= (verdict.loss or 0.0)))
     return np.asarray(found, dtype=float).mean(axis=0)

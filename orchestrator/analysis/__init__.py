@@ -1,9 +1,9 @@
 """From results to verdicts: rows, the statistics that name the best methods, and the recommendation.
 
-Start with ``verdict``, which turns rows into the verdicts that pages, the terminal, MLflow and ``verdict.json`` share.
-``rows`` has one row per cell and test split. ``comparable`` selects the rows that are compared, and ``scores`` computes
-their metric. ``best_set`` compares methods over datasets and returns a ``comparison``. ``one_dataset`` makes a
-``comparison`` from the test images of one dataset. While a grid is measured, ``race`` decides which methods need no
+Start with ``verdict_series``, which turns rows into the verdicts that pages, the terminal, MLflow and ``verdict.json``
+share. ``rows`` has one row per cell and test split. ``comparable`` selects the rows that are compared, and ``scores``
+computes their metric. ``best_set`` makes a ``verdict`` on methods over datasets, ``one_dataset`` from the test images
+of one dataset; ``comparison`` has what both need. While a grid is measured, ``race`` decides which methods need no
 more cells, and ``raced_places`` lists the cells that a race still needs. ``recommendation`` names the cheapest of the
 best methods by their ``costs``.
 """

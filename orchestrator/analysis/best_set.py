@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from orchestrator.analysis import CONFIDENCE, LARGEST_COUNT, POWER, SMALLEST_DIFFERENCE
-from orchestrator.analysis.comparison import Comparison, MethodScore, Test, by_pair, eliminate, make_comparison
+from orchestrator.analysis.comparison import Test, by_pair, eliminate, make_verdict
 from orchestrator.analysis.paired_tests import Floats, Ints, PairedTests, paired_t_tests, skewness, with_skew_intervals
 from orchestrator.analysis.sign_flips import flipped_statistics, joint_p
+from orchestrator.analysis.verdict import MethodScore, Verdict
 
 MIN_DATASETS = 5
 """With fewer shared datasets, no method is excluded and no pair is called level."""
@@ -41,7 +42,7 @@ def best_set(
     without_seeds: Collection[str] = (),
     smallest_difference: float = SMALLEST_DIFFERENCE,
     raced: Mapping[str, tuple[str, float]] | None = None,
-) -> Comparison:
+) -> Verdict:
     """Compare methods over datasets. Each pair of methods is compared on the datasets and seeds that both have.
 
     Args:
@@ -90,7 +91,7 @@ def best_set(
         places = [methods.index(raced[method][0]) if method in raced else -1 for method in methods]
         p = [raced[method][1] if method in raced else 1.0 for method in methods]
         eliminated = np.array(places), np.array(p)
-    return make_comparison(
+    return make_verdict(
         method_scores,
         tests,
         tests.n >= MIN_DATASETS,

@@ -7,26 +7,21 @@ method that is measured on only some of the method's datasets.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from orchestrator.analysis.rows import Row
-from orchestrator.core.cell import Cell
-
-Place = tuple[str, str, str, str]
-"""Track, protocol, backbone and domain."""
-Ablation = tuple[str, str, str, str, str]
-"""Track, protocol, backbone, domain and label of a method that is planned on only some of the domain's datasets."""
+from orchestrator.core.cell import Cell, Place
 
 
-def ablations_of(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[Ablation]:
-    """Return the ablations.
+def ablations_of(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[tuple[Place, str]]:
+    """Return the place and the label of every ablation.
 
-    A label is an ablation if another label of the same method has all of its datasets and more. Labels are compared
-    within a track, protocol, backbone and domain. ``labels``: the label of every cell, by its id.
+    A label is an ablation if another label of the same method has all of its datasets at the place, and more.
+    ``labels``: the label of every cell, by its id.
     """
     datasets: dict[tuple[Place, str], dict[str, set[str]]] = {}
     for cell in cells:
-        by_label = datasets.setdefault((place_of(cell), cell.method.name), {})
+        by_label = datasets.setdefault((cell.place, cell.method.name), {})
         by_label.setdefault(labels[cell.id], set()).add(cell.dataset.name)
     return frozenset(
-        (*place, label)
+        (place, label)
         for (place, _), by_label in datasets.items()
         for label, own in by_label.items()
         if any(own < other for other in by_label.values())
@@ -53,14 +48,12 @@ def changed_places(places: Iterable[Place]) -> frozenset[Place]:
     The base must have been measured on the same track, backbone and domain. If it was measured only elsewhere, the
     protocol counts as unchanged.
     """
-    protocols: dict[tuple[str, str, str], set[str]] = {}
+    protocols: dict[Place, set[str]] = {}
     every = set(places)
-    for track, protocol, backbone, domain in every:
-        protocols.setdefault((track, backbone, domain), set()).add(protocol)
+    for place in every:
+        protocols.setdefault(place._replace(protocol=""), set()).add(place.protocol)
     return frozenset(
-        (track, protocol, backbone, domain)
-        for track, protocol, backbone, domain in every
-        if base_protocol(protocol, protocols[track, backbone, domain]) is not None
+        place for place in every if base_protocol(place.protocol, protocols[place._replace(protocol="")]) is not None
     )
 
 
@@ -74,18 +67,11 @@ def seedless_methods(drawn: Iterable[tuple[str, int, int]]) -> frozenset[str]:
     return frozenset({label for label, _, _ in every} - with_draws) if with_draws else frozenset()
 
 
-def comparable_rows(rows: Sequence[Row], ablations: Collection[Ablation]) -> list[Row]:
+def comparable_rows(rows: Sequence[Row], ablations: Collection[tuple[Place, str]]) -> list[Row]:
     """Return the rows that verdicts compare: all rows but those of ablations and changed protocols.
 
     Each method that takes part makes the tests of all methods stricter. An ablation would do so too, although it is
     measured on only some of the datasets.
     """
-    changed = changed_places(map(place_of, rows))
-    return [row for row in rows if place_of(row) not in changed and (*place_of(row), row.method) not in ablations]
-
-
-def place_of(of: Row | Cell) -> Place:
-    """Return the track, protocol, backbone and domain of a row or a cell."""
-    if isinstance(of, Cell):
-        return of.track, of.protocol.name, of.backbone.name, of.domain
-    return of.track, of.protocol, of.backbone, of.domain
+    changed = changed_places(row.place for row in rows)
+    return [row for row in rows if row.place not in changed and (row.place, row.method) not in ablations]

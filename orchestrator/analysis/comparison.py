@@ -1,4 +1,4 @@
-"""Makes a comparison from tests of all pairs of methods. It names the methods that may be the best: the best set.
+"""Makes a verdict from tests of all pairs of methods. It names the methods that may be the best: the best set.
 
 A method leaves the best set if another method of the set is significantly better. The remaining methods are then
 tested again among themselves, until none leaves. So the truly best method leaves only if one of these tests is wrong,
@@ -11,17 +11,17 @@ not guarantee this probability.
 Shape legend: M methods, P pairs of methods. An entry (i, j) of a matrix (M, M) compares method i with method j.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.analysis import SMALLEST_DIFFERENCE
 from orchestrator.analysis.paired_tests import Floats, Ints, PairedTests
-from orchestrator.util.units import pluralize
+from orchestrator.analysis.verdict import MethodScore, Pair, Scope, Verdict
 
 LEVEL = 0.045
 """The p-value up to which a method is excluded. It is below 0.05 because each step of :func:`eliminate` may exclude the
@@ -29,194 +29,9 @@ truly best method. Over all steps, the best set misses this method in at most 5 
 SURE = 0.005
 """An exclusion at this p-value or a smaller one is wrong in at most 5 % of cases, even if the rivals of the excluded
 method are usually a little better and at times much worse."""
-RULE = 3
-"""The version of the rule that makes the best set, its order and the recommendation. Verdicts of earlier versions may
-name other methods."""
-MANY = 100
-"""The largest number of further datasets or seeds that a statement names. If more are needed, the statement says that
-some differences are small beside their scatter."""
-
-Scope = Literal["datasets", "dataset", "draw"]
-"""The subject of a statement: datasets like these, this dataset, or this dataset with this draw of support images."""
-Outcome = Literal["best", "level", "undecided", "single"]
 
 Test = Callable[[Ints], tuple[Floats, Ints]]
 """Maps the positions of the remaining methods to the p-value and the strongest rival of each."""
-
-_SCOPE_TEXTS: Mapping[Scope, str] = {
-    "datasets": "",
-    "dataset": " on this dataset",
-    "draw": " on this dataset with these support images",
-}
-
-
-@dataclass(frozen=True)
-class MethodScore:
-    """One method of a comparison.
-
-    Attributes:
-        mean: mean accuracy in percent over all datasets or seeds of the method.
-        n: number of datasets, or of seeds if the comparison is about one dataset.
-        seeds: smallest number of seeds on any dataset; 0 if the method does not depend on a seed.
-        difference: the method's lead in points over the first method of the comparison; ``None`` for the first method,
-            and for a method that shares no dataset or seed with the first method.
-        interval: 95 % confidence interval of ``difference``; ``None`` if the data are too few.
-        beaten_by: the strongest rival of an excluded method, in the test that excludes it; ``None`` for a method that
-            may be the best.
-        doubtful: whether the method is excluded by a narrow margin and the leads of its rivals are skewed. Rivals may
-            then fail badly on rare datasets, and the exclusion is wrong more often than in 5 % of cases.
-    """
-
-    method: str
-    mean: float
-    n: int
-    seeds: int
-    difference: float | None = None
-    interval: tuple[float, float] | None = None
-    beaten_by: str | None = None
-    doubtful: bool = False
-
-    @property
-    def in_best_set(self) -> bool:
-        """Whether the method may be the best."""
-        return self.beaten_by is None
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two methods of the best set.
-
-    Attributes:
-        difference: lead of ``first`` over ``second`` in points; ``None`` without a shared dataset or seed.
-        interval: 95 % confidence interval of the difference; ``None`` if the data are too few.
-        n: number of datasets (or seeds) that both methods have.
-        level: whether the interval lies within plus or minus the smallest difference that matters.
-        more: estimated number of further datasets (or seeds) after which the pair is settled with a probability of
-            80 %: it is level, or one method is better. ``None`` for a level pair, and if there is no estimate.
-        more_seeds: estimated number of further seeds on the same datasets, for a comparison over datasets; ``None`` if
-            differences scatter more between datasets than between seeds, or if seeds cannot settle the pair.
-    """
-
-    first: str
-    second: str
-    difference: float | None
-    interval: tuple[float, float] | None
-    n: int
-    level: bool
-    more: int | None
-    more_seeds: int | None = None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The comparison of methods that were measured on the same datasets, with the best set.
-
-    Attributes:
-        scope: the subject of the comparison. Statements of different scope must not be mixed.
-        methods: the best set, then the excluded methods; in each group first by decreasing n, then by decreasing mean.
-            On one dataset, a method without seeds is placed as if it had the largest n.
-        pairs: every pair of the best set.
-        n: number of datasets, or of seeds if the comparison is about one dataset.
-        images: number of test images if the comparison is about one dataset, else ``None``.
-        smallest_difference: the smallest difference that matters, in points.
-        raced: whether a race excluded methods, which were then measured on fewer datasets.
-        race_goes_on: whether this race still waits for measurements, so that it may exclude more methods.
-    """
-
-    scope: Scope
-    methods: tuple[MethodScore, ...]
-    pairs: tuple[Pair, ...]
-    n: int
-    images: int | None = None
-    smallest_difference: float = SMALLEST_DIFFERENCE
-    raced: bool = False
-    race_goes_on: bool = False
-
-    @property
-    def best_set(self) -> tuple[str, ...]:
-        """The methods that may be the best, at 95 %."""
-        return tuple(score.method for score in self.methods if score.in_best_set)
-
-    @property
-    def unit(self) -> str:
-        """The unit of ``n``: ``dataset`` or ``seed``."""
-        return "dataset" if self.scope == "datasets" else "seed"
-
-    @property
-    def outcome(self) -> Outcome:
-        """The outcome in one word.
-
-        ``single``: fewer than two methods were measured. ``best``: the best set has one method. ``level``: every pair
-        of the best set is level. ``undecided``: any other case.
-        """
-        if len(self.methods) < 2:
-            return "single"
-        if len(self.best_set) == 1:
-            return "best"
-        return "level" if all(pair.level for pair in self.pairs) else "undecided"
-
-    @property
-    def more(self) -> int | None:
-        """The estimated number of further datasets (or seeds) that decide the best method; ``None`` if unknown."""
-        return _largest([pair.more for pair in self._open_pairs])
-
-    @property
-    def more_seeds(self) -> int | None:
-        """The estimated number of further seeds that every dataset needs until the best method is decided.
-
-        ``None`` if the number is unknown or larger than :data:`MANY`.
-        """
-        count = _largest([pair.more_seeds for pair in self._open_pairs])
-        return count if count is not None and count <= MANY else None
-
-    @property
-    def _open_pairs(self) -> list[Pair]:
-        """The pairs that must be settled before the best method is known: the first method's pairs that are not level.
-
-        If the first method is level with all others of the best set, every other pair that is not level counts.
-        """
-        pairs = [pair for pair in self.pairs if not pair.level]
-        return [pair for pair in pairs if pair.first == self.methods[0].method] or pairs
-
-    def statement(self, display_names: Mapping[str, str] | None = None) -> str:
-        """Return the outcome in a few words.
-
-        For example ``undecided: lora, bolt; about 6 more datasets would settle it``.
-        """
-        shown = display_names or {}
-        listed = ", ".join(shown.get(method, method) for method in self.best_set)
-        where = _SCOPE_TEXTS[self.scope]
-        if self.outcome == "single":
-            return f"one method only{where}: {listed}" if listed else f"no method to compare{where}"
-        if self.raced:
-            where = f"{where}, by a race" + " that is not over" * self.race_goes_on
-        text = f"{self.outcome}{where}: {listed}"
-        if self.outcome == "undecided":
-            text = f"{text}; {self._what_would_settle()}"
-        if doubtful := [shown.get(score.method, score.method) for score in self.methods if score.doubtful]:
-            out = f"{', '.join(doubtful)} {'is' if len(doubtful) == 1 else 'are'} out"
-            text = f"{text}; it is less sure than 95 % that {out}, because differences are skewed"
-        return text
-
-    def _what_would_settle(self) -> str:
-        noun = self.unit
-        if self.more_seeds is not None:
-            return f"about {pluralize(self.more_seeds, 'more seed')} on each dataset would settle it"
-        if self.more is not None and self.more <= MANY:
-            alike = " like these" * (self.scope == "datasets")
-            return f"about {pluralize(self.more, f'more {noun}')}{alike} would settle it"
-        if self.more is not None:
-            return f"some differences are small beside their scatter, and more {noun}s will hardly settle them"
-        if any(pair.n < 2 for pair in self.pairs):
-            shared = "datasets shared under the same seeds" if self.scope == "datasets" else "shared seeds"
-            return f"too few {shared} to say how many more would settle it"
-        return "more seeds alone would not settle it, because the test images are too few"
-
-
-def _largest(counts: Sequence[int | None]) -> int | None:
-    """Return the largest of the counts; ``None`` if one is unknown."""
-    known = [count for count in counts if count is not None]
-    return max(known) if known and len(known) == len(counts) else None
 
 
 def pairwise_test(p_MM: Floats, usable_MM: NDArray[np.bool_]) -> Test:
@@ -265,7 +80,7 @@ def by_pair(methods: int, of_first: NDArray[Any], of_second: NDArray[Any], diago
     return values_MM
 
 
-def make_comparison(
+def make_verdict(
     scores: Sequence[MethodScore],
     tests: PairedTests,
     usable_P: NDArray[np.bool_],
@@ -277,8 +92,8 @@ def make_comparison(
     smallest_difference: float = SMALLEST_DIFFERENCE,
     skewed_M: NDArray[np.bool_] | None = None,
     raced: bool = False,
-) -> Comparison:
-    """Return the comparison that results from tests of all pairs.
+) -> Verdict:
+    """Return the verdict that results from tests of all pairs.
 
     Args:
         scores: one for each method. The fields ``difference``, ``interval`` and ``beaten_by`` are filled in here.
@@ -328,4 +143,4 @@ def make_comparison(
         needed = (None, None) if level else more(place, LEVEL / max(len(best) - 1, 1))
         n = int(tests.n[place])
         pairs.append(Pair(scores[i].method, scores[j].method, difference, interval, n, level, *needed))
-    return Comparison(scope, tuple(methods), tuple(pairs), most, images, smallest_difference, raced)
+    return Verdict(scope, tuple(methods), tuple(pairs), most, images, smallest_difference, raced)

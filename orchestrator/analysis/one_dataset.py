@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from orchestrator.analysis import CONFIDENCE, LARGEST_COUNT, POWER, SMALLEST_DIFFERENCE
-from orchestrator.analysis.comparison import Comparison, MethodScore, by_pair, eliminate, make_comparison, pairwise_test
+from orchestrator.analysis.comparison import by_pair, eliminate, make_verdict, pairwise_test
 from orchestrator.analysis.paired_tests import Floats, PairedTests, t_values
 from orchestrator.analysis.rows import Row
+from orchestrator.analysis.verdict import MethodScore, Verdict
 from orchestrator.store.predictions import StoredPredictions
 
 MIN_IMAGES = 2
@@ -209,16 +210,15 @@ def balanced(correct: Mapping[int, Correct], labels_N: NDArray[np.uint16]) -> di
 
 def best_set_on_dataset(
     correct: Mapping[str, Mapping[int, Correct]],
-    *,
     without_seeds: Collection[str] = (),
     smallest_difference: float = SMALLEST_DIFFERENCE,
-) -> Comparison:
+) -> Verdict:
     """Compare methods on one dataset. Each pair of methods is compared on the seeds that both have.
 
-    If a pair shares two seeds or more, the comparison is about the dataset, and pairs that share one seed are not
-    tested. If no pair shares more than one seed, the comparison is only about these support images (scope ``draw``).
+    If a pair shares two seeds or more, the verdict is about the dataset, and pairs that share one seed are not
+    tested. If no pair shares more than one seed, the verdict is only about these support images (scope ``draw``).
     Two methods that draw nothing at random need no seeds: they are always tested. If all methods are like that, the
-    comparison is about the dataset.
+    verdict is about the dataset.
 
     Args:
         correct: by method and seed, the value of each test image as :func:`correct_by_method` returns it.
@@ -247,14 +247,14 @@ def best_set_on_dataset(
     def more(place: int, significance: float) -> tuple[int | None, None]:
         """Return the estimated number of further seeds that settle the pair at ``place``, and ``None``.
 
-        ``None`` stands for ``more_seeds``, which only a comparison over several datasets has.
+        ``None`` stands for ``more_seeds``, which only a verdict over several datasets has.
         """
         pair = parts[place]
         return pair.more_seeds(significance, smallest_difference / 100) if pair else None, None
 
     p_MM = by_pair(len(methods), tests.p_first, tests.p_second, 1.0)
     usable_MM = by_pair(len(methods), usable_P, usable_P, False)
-    return make_comparison(
+    return make_verdict(
         scores,
         tests,
         usable_P,

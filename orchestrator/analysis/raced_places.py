@@ -14,12 +14,12 @@ from functools import cached_property
 
 import numpy as np
 
-from orchestrator.analysis.comparable import Place, ablations_of, changed_places, place_of, seedless_methods
+from orchestrator.analysis.comparable import ablations_of, changed_places, seedless_methods
 from orchestrator.analysis.metrics import METRICS
 from orchestrator.analysis.race import Race, planned_looks, race
 from orchestrator.analysis.rows import labels_of, row_list
 from orchestrator.analysis.scores import ReadPredictions, scores_of
-from orchestrator.core.cell import Cell, LabelOf
+from orchestrator.core.cell import Cell, LabelOf, Place
 from orchestrator.store.results import Result
 from orchestrator.tracks import MetricName, stored_track
 from orchestrator.util.grouping import grouped
@@ -127,8 +127,8 @@ def raced_places(
         smallest_difference: in points; methods that differ by less are level.
     """
     ablations = ablations_of(cells, labels)
-    compared = (cell for cell in cells if (*place_of(cell), labels[cell.id]) not in ablations)
-    by_place = grouped(filter(_is_one_number, compared), place_of)
+    compared = (cell for cell in cells if (cell.place, labels[cell.id]) not in ablations)
+    by_place = grouped(filter(_is_one_number, compared), lambda cell: cell.place)
     changed = changed_places(by_place)
     found = []
     for place, own in by_place.items():

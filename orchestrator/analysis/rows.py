@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 from orchestrator.analysis.scores import Score, Scores
-from orchestrator.core.cell import Cell, LabelOf
+from orchestrator.core.cell import Cell, LabelOf, Place
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracks import MetricName, stored_track
 from orchestrator.tracks.base import GroupMean
@@ -67,6 +67,11 @@ class Row:
     short_classes: int = 0
     classes: int = 0
     selects_on_test: bool = False
+
+    @property
+    def place(self) -> Place:
+        """The track, protocol, backbone and domain."""
+        return Place(self.track, self.protocol, self.backbone, self.domain)
 
     @property
     def test(self) -> str:
@@ -155,8 +160,7 @@ def _by_position(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> dict[t
     """
     positions: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for id_, c in cells.items():
-        position = (c.track, c.protocol.name, c.backbone.name, c.domain, c.dataset.name, c.shots, c.seed, labels[id_])
-        positions[position].append(id_)
+        positions[*c.place, c.dataset.name, c.shots, c.seed, labels[id_]].append(id_)
     return positions
 
 

@@ -1,198 +1,243 @@
-"""Verdicts: for each track, protocol, backbone, domain and k, the methods that may be the best and the one to use.
+"""The verdict on several methods: which may be the best, how sure that is, and which one to use.
 
-``verdicts_of`` makes them from rows. The page, tables, the terminal, MLflow and ``verdict.json`` only read them.
+``comparison`` makes it from tests of all pairs of methods.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
-from orchestrator.analysis.best_set import MIN_DATASETS, best_set
-from orchestrator.analysis.comparable import seedless_methods
-from orchestrator.analysis.comparison import RULE, Comparison
-from orchestrator.analysis.costs import costs_of
-from orchestrator.analysis.metrics import METRICS
-from orchestrator.analysis.one_dataset import best_set_on_dataset, correct_by_method
-from orchestrator.analysis.raced_places import RacedPlace
-from orchestrator.analysis.recommendation import Verdict, recommend
-from orchestrator.analysis.rows import Row
-from orchestrator.analysis.scores import ReadPredictions
-from orchestrator.store.predictions import StoredPredictions
-from orchestrator.store.results import Result
-from orchestrator.tracks import MetricName
-from orchestrator.util.grouping import grouped
+from orchestrator.analysis.costs import Cost, cheapest
+from orchestrator.util.units import pluralize
 
-_ON_IMAGES: frozenset[MetricName] = frozenset({"accuracy", "balanced_accuracy"})
-"""The metrics that are means over images. Single datasets have verdicts by these metrics only."""
+RULE = 3
+"""The version of the rule that makes the best set, its order and the recommendation. Verdicts of earlier versions may
+name other methods."""
+MANY = 100
+"""The largest number of further datasets or seeds that a statement names. If more are needed, the statement says that
+some differences are small beside their scatter."""
+
+Scope = Literal["datasets", "dataset", "draw"]
+"""The subject of a statement: datasets like these, this dataset, or this dataset with this draw of support images."""
+Outcome = Literal["best", "level", "undecided", "single"]
+
+_SCOPE_TEXTS: Mapping[Scope, str] = {
+    "datasets": "",
+    "dataset": " on this dataset",
+    "draw": " on this dataset with these support images",
+}
 
 
 @dataclass(frozen=True)
-class VerdictSeries:
-    """The verdicts of one track, protocol, domain and backbone, by increasing k.
+class MethodScore:
+    """The score of one method in a verdict.
 
     Attributes:
-        domain: name of the domain; empty for all domains together.
-        dataset: name of the dataset if the verdicts are about a single dataset, else empty.
-        metric: the metric by which the methods are compared.
+        mean: mean accuracy in percent over all datasets or seeds of the method.
+        n: number of datasets, or of seeds if the comparison is about one dataset.
+        seeds: smallest number of seeds on any dataset; 0 if the method does not depend on a seed.
+        difference: the method's lead in points over the first method of the comparison; ``None`` for the first method,
+            and for a method that shares no dataset or seed with the first method.
+        interval: 95 % confidence interval of ``difference``; ``None`` if the data are too few.
+        beaten_by: the strongest rival of an excluded method, in the test that excludes it; ``None`` for a method that
+            may be the best.
+        doubtful: whether the method is excluded by a narrow margin and the leads of its rivals are skewed. Rivals may
+            then fail badly on rare datasets, and the exclusion is wrong more often than in 5 % of cases.
     """
 
-    track: str
-    protocol: str
-    domain: str
-    backbone: str
-    verdicts: tuple[Verdict, ...]
-    dataset: str = ""
-    metric: MetricName = "accuracy"
+    method: str
+    mean: float
+    n: int
+    seeds: int
+    difference: float | None = None
+    interval: tuple[float, float] | None = None
+    beaten_by: str | None = None
+    doubtful: bool = False
 
-    def at(self, k: int) -> Verdict | None:
-        """Return the verdict at ``k``; ``None`` if nothing was measured there."""
-        return next((verdict for verdict in self.verdicts if verdict.k == k), None)
-
-    def recommendation(self, display_names: Mapping[str, str] | None = None) -> str:
-        """Return the sentence that says which method to use at which k."""
-        return recommend(self.verdicts, display_names)
-
-    def records(self, display_names: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        """Return the verdicts as plain JSON types, with the fields that docs/verdict.md describes."""
-        place = {
-            "track": self.track,
-            "protocol": self.protocol,
-            "domain": self.domain or None,
-            "dataset": self.dataset or None,
-            "backbone": self.backbone,
-            "metric": self.metric,
-        }
-        sentence = self.recommendation(display_names)
-        return [{**place, **_record(verdict, display_names), "recommendation": sentence} for verdict in self.verdicts]
+    @property
+    def in_best_set(self) -> bool:
+        """Whether the method may be the best."""
+        return self.beaten_by is None
 
 
-def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return the fields of a verdict, without track, protocol, domain, dataset, backbone and metric."""
-    comparison, methods = verdict.comparison, []
-    for score in comparison.methods:
-        cost = verdict.cost(score.method)
-        costs = {"trained_numbers": cost.trainable_parameters, "seconds": cost.seconds, "memory": cost.memory}
-        costs |= {"operations": cost.operations, "needs_sources": cost.sources}
-        methods.append({**asdict(score), "in_best_set": score.in_best_set, **costs})
-    return {
-        "rule": RULE,
-        "k": verdict.k,
-        "scope": comparison.scope,
-        "n": comparison.n,
-        "images": comparison.images,
-        "raced": comparison.raced,
-        "smallest_difference": comparison.smallest_difference,
-        "outcome": comparison.outcome,
-        "best_set": comparison.best_set,
-        "more": comparison.more,
-        "more_seeds": comparison.more_seeds,
-        "recommended": verdict.recommended,
-        "loss": verdict.loss,
-        "cost": verdict.saves,
-        "statement": verdict.statement(display_names),
-        "methods": methods,
-        "pairs": [asdict(pair) for pair in comparison.pairs],
-    }
+@dataclass(frozen=True)
+class Pair:
+    """Two methods of the best set.
+
+    Attributes:
+        difference: lead of ``first`` over ``second`` in points; ``None`` without a shared dataset or seed.
+        interval: 95 % confidence interval of the difference; ``None`` if the data are too few.
+        n: number of datasets (or seeds) that both methods have.
+        level: whether the interval lies within plus or minus the smallest difference that matters.
+        more: estimated number of further datasets (or seeds) after which the pair is settled with a probability of
+            80 %: it is level, or one method is better. ``None`` for a level pair, and if there is no estimate.
+        more_seeds: estimated number of further seeds on the same datasets, for a comparison over datasets; ``None`` if
+            differences scatter more between datasets than between seeds, or if seeds cannot settle the pair.
+    """
+
+    first: str
+    second: str
+    difference: float | None
+    interval: tuple[float, float] | None
+    n: int
+    level: bool
+    more: int | None
+    more_seeds: int | None = None
 
 
-def verdicts_of(
-    rows: Iterable[Row],
-    *,
-    results: Sequence[Result] = (),
-    read_predictions: ReadPredictions | None = None,
-    smallest_difference: float = SMALLEST_DIFFERENCE,
-    saves: CostKind = "operations",
-    raced: Sequence[RacedPlace] = (),
-) -> tuple[VerdictSeries, ...]:
-    """Return a series of verdicts for each track, protocol, backbone and domain, in the order of the rows.
+@dataclass(frozen=True)
+class Verdict:
+    """Which of several methods may be the best on the same datasets, and which one to use.
 
-    If several domains were measured, a series over all domains follows, with an empty ``domain``. A domain with fewer
-    than ``MIN_DATASETS`` datasets supports no statement about other datasets. Its series is followed by a series for
-    each of its datasets, if the cells have predictions and the metric is accuracy or balanced accuracy.
-
-    Only rows that a mean over test splits includes (``Row.averaged``) are compared.
-
-    Args:
-        rows: the rows to compare; ``comparable.comparable_rows`` selects them.
-        results: the results of the rows' cells.
-        read_predictions: reads the predictions of results; without it, single datasets have no series.
-        smallest_difference: in points of the metric. Methods that differ by less are level.
+    Attributes:
+        scope: the subject of the verdict. Statements of different scope must not be mixed.
+        methods: the best set, then the excluded methods; in each group first by decreasing n, then by decreasing mean.
+            On one dataset, a method without seeds is placed as if it had the largest n.
+        pairs: every pair of the best set.
+        n: number of datasets, or of seeds if the verdict is about one dataset.
+        images: number of test images if the verdict is about one dataset, else ``None``.
+        smallest_difference: the smallest difference that matters, in points.
+        raced: whether a race excluded methods, which were then measured on fewer datasets.
+        race_goes_on: whether this race still waits for measurements, so that it may exclude more methods.
+        k: images per class; 0 on a track without k.
+        costs: the costs of one run of each method, medians over its cells; empty if they are unknown.
         saves: the kind of cost that the recommendation compares second, after the need for source models.
-        raced: the races of the grid. At the track, protocol, backbone, domain and k of a race, its decisions replace
-            the tests. A race compares methods within one domain, so its track, protocol and backbone have no series
-            over all domains.
     """
-    races = {(*race.place, race.k): race for race in raced}
-    averaged = (row for row in rows if row.averaged)
-    places = grouped(averaged, lambda row: (row.track, row.protocol, row.backbone))
-    every: list[VerdictSeries] = []
-    by_id = {result.cell.id: result for result in results}
-    for (track, protocol, backbone), here in places.items():
-        groups = grouped(here, lambda row: row.domain)
-        if len(groups) > 1 and not any(race.place[:3] == (track, protocol, backbone) for race in raced):
-            groups[""] = [row for own in groups.values() for row in own]
-        for domain, own in groups.items():
-            fixed = seedless_methods((row.method, row.k, row.seed) for row in own)
-            without_seeds = fixed | _methods_without_support(own)
-            verdicts = []
-            for k, compared in _rows_by_k(own, fixed).items():
-                race = races.get((track, protocol, backbone, domain, k))
-                comparison = _over_datasets(compared, without_seeds, smallest_difference, race)
-                verdicts.append(Verdict(k, comparison, costs_of(compared, by_id), saves))
-            series = VerdictSeries(track, protocol, domain, backbone, tuple(verdicts), metric=own[0].metric)
-            every.append(series)
-            tests = grouped(own, lambda row: row.test) if domain and series.metric in _ON_IMAGES else {}
-            if read_predictions is None or len(tests) >= MIN_DATASETS:
-                continue
-            for test, rows_of_test in tests.items():
-                by_k = _rows_by_k(rows_of_test, fixed)
-                cell_ids = {row.cell_id for compared in by_k.values() for row in compared}
-                predictions = read_predictions([result for cell_id, result in by_id.items() if cell_id in cell_ids])
-                found = _on_dataset(by_k, predictions, without_seeds, smallest_difference)
-                if verdicts := [Verdict(k, comparison, costs_of(by_k[k], by_id), saves) for k, comparison in found]:
-                    every.append(replace(series, verdicts=tuple(verdicts), dataset=test))
-    return tuple(every)
+
+    scope: Scope
+    methods: tuple[MethodScore, ...]
+    pairs: tuple[Pair, ...]
+    n: int
+    images: int | None = None
+    smallest_difference: float = SMALLEST_DIFFERENCE
+    raced: bool = False
+    race_goes_on: bool = False
+    k: int = 0
+    costs: Mapping[str, Cost] = field(default_factory=dict)
+    saves: CostKind = "operations"
+
+    @property
+    def best_set(self) -> tuple[str, ...]:
+        """The methods that may be the best, at 95 %."""
+        return tuple(score.method for score in self.methods if score.in_best_set)
+
+    @property
+    def unit(self) -> str:
+        """The unit of ``n``: ``dataset`` or ``seed``."""
+        return "dataset" if self.scope == "datasets" else "seed"
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome in one word.
+
+        ``single``: fewer than two methods were measured. ``best``: the best set has one method. ``level``: every pair
+        of the best set is level. ``undecided``: any other case.
+        """
+        if len(self.methods) < 2:
+            return "single"
+        if len(self.best_set) == 1:
+            return "best"
+        return "level" if all(pair.level for pair in self.pairs) else "undecided"
+
+    @property
+    def close(self) -> list[str]:
+        """The first method, and the methods of the best set that are close to it.
+
+        A method is close if it is behind the first one by at most the smallest difference that matters. A method whose
+        difference is unknown does not count as close.
+        """
+        most = self.smallest_difference
+        close = [s for s in self.methods[1:] if s.in_best_set and s.difference is not None and -s.difference <= most]
+        return [score.method for score in (*self.methods[:1], *close)]
+
+    @property
+    def recommended(self) -> str | None:
+        """The cheapest method of the best set that is close to the first method; ``None`` if no method was measured.
+
+        Without :attr:`close`, the cheapest method would win if the data are too few to exclude it.
+        """
+        return cheapest(self.close, self.costs, self.saves) if self.close else None
+
+    @property
+    def loss(self) -> float | None:
+        """An upper limit, at 95 %, of the points by which the recommended method is behind the best method.
+
+        Each other method of the best set has a lead over the recommended method, and each lead has an interval. The
+        loss is the largest upper end of these intervals. ``None`` if the recommended method is alone in the best set,
+        or if the data are too few for an interval.
+        """
+        pairs = [pair for pair in self.pairs if self.recommended in (pair.first, pair.second)]
+        ends = []
+        for pair in pairs:
+            if pair.interval is None:
+                return None
+            ends.append(0.0 - pair.interval[0] if pair.first == self.recommended else pair.interval[1])
+        return max(0.0, *ends) if ends else None
+
+    def cost(self, method: str) -> Cost:
+        """Return the costs of one run of a method."""
+        return self.costs.get(method, Cost())
+
+    @property
+    def more(self) -> int | None:
+        """The estimated number of further datasets (or seeds) that decide the best method; ``None`` if unknown."""
+        return _largest([pair.more for pair in self._open_pairs])
+
+    @property
+    def more_seeds(self) -> int | None:
+        """The estimated number of further seeds that every dataset needs until the best method is decided.
+
+        ``None`` if the number is unknown or larger than :data:`MANY`.
+        """
+        count = _largest([pair.more_seeds for pair in self._open_pairs])
+        return count if count is not None and count <= MANY else None
+
+    @property
+    def _open_pairs(self) -> list[Pair]:
+        """The pairs that must be settled before the best method is known: the first method's pairs that are not level.
+
+        If the first method is level with all others of the best set, every other pair that is not level counts.
+        """
+        pairs = [pair for pair in self.pairs if not pair.level]
+        return [pair for pair in pairs if pair.first == self.methods[0].method] or pairs
+
+    def statement(self, display_names: Mapping[str, str] | None = None) -> str:
+        """Return the outcome in a few words.
+
+        For example ``undecided: lora, bolt; about 6 more datasets would settle it``.
+        """
+        shown = display_names or {}
+        listed = ", ".join(shown.get(method, method) for method in self.best_set)
+        where = _SCOPE_TEXTS[self.scope]
+        if self.outcome == "single":
+            return f"one method only{where}: {listed}" if listed else f"no method to compare{where}"
+        if self.raced:
+            where = f"{where}, by a race" + " that is not over" * self.race_goes_on
+        text = f"{self.outcome}{where}: {listed}"
+        if self.outcome == "undecided":
+            text = f"{text}; {self._what_would_settle()}"
+        if doubtful := [shown.get(score.method, score.method) for score in self.methods if score.doubtful]:
+            out = f"{', '.join(doubtful)} {'is' if len(doubtful) == 1 else 'are'} out"
+            text = f"{text}; it is less sure than 95 % that {out}, because differences are skewed"
+        return text
+
+    def _what_would_settle(self) -> str:
+        noun = self.unit
+        if self.more_seeds is not None:
+            return f"about {pluralize(self.more_seeds, 'more seed')} on each dataset would settle it"
+        if self.more is not None and self.more <= MANY:
+            alike = " like these" * (self.scope == "datasets")
+            return f"about {pluralize(self.more, f'more {noun}')}{alike} would settle it"
+        if self.more is not None:
+            return f"some differences are small beside their scatter, and more {noun}s will hardly settle them"
+        if any(pair.n < 2 for pair in self.pairs):
+            shared = "datasets shared under the same seeds" if self.scope == "datasets" else "shared seeds"
+            return f"too few {shared} to say how many more would settle it"
+        return "more seeds alone would not settle it, because the test images are too few"
 
 
-def _methods_without_support(rows: Iterable[Row]) -> frozenset[str]:
-    """Return the labels of methods that declare that they use no support images."""
-    from bolt.methods import METHODS  # imports torch
-
-    declared = {name for name, method in METHODS.items() if not method.uses_support}
-    return frozenset(row.method for row in rows if row.method_name in declared)
-
-
-def _rows_by_k(rows: Sequence[Row], fixed: Collection[str]) -> dict[int, list[Row]]:
-    """Return the rows that are compared at each k. The rows of the ``fixed`` labels are compared at every k."""
-    ks = sorted({row.k for row in rows} - {0}) or [0]
-    return {k: [row for row in rows if row.k == k or row.method in fixed] for k in ks}
-
-
-def _over_datasets(
-    rows: Sequence[Row], without_seeds: Collection[str], smallest_difference: float, race: RacedPlace | None
-) -> Comparison:
-    """Return the comparison over datasets at one k."""
-    sign = METRICS[rows[0].metric].sign
-    scores: dict[str, dict[tuple[str, int], float]] = {}
-    for row in rows:
-        # A test split may have the same name in two domains.
-        scores.setdefault(row.method, {})[f"{row.domain}/{row.test}", row.seed] = sign * row.score
-    decisions, goes_on = (race.decisions, race.race.next is not None) if race else (None, False)
-    found = best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference, raced=decisions)
-    # If lower scores are better, all signs were flipped. Means get their sign back. Leads keep the flipped sign, so
-    # that the better method has a positive lead.
-    methods = tuple(replace(one, mean=sign * one.mean + 0.0) for one in found.methods)
-    return replace(found, methods=methods, race_goes_on=goes_on)
-
-
-def _on_dataset(
-    by_k: Mapping[int, Sequence[Row]],
-    predictions: Mapping[str, Sequence[StoredPredictions]],
-    without_seeds: Collection[str],
-    smallest_difference: float,
-) -> Iterator[tuple[int, Comparison]]:
-    """Yield each k of a single dataset with its comparison, if the methods can be compared image by image."""
-    for k, rows in by_k.items():
-        if (correct := correct_by_method(rows, predictions)) is not None:
-            yield k, best_set_on_dataset(correct, without_seeds=without_seeds, smallest_difference=smallest_difference)
+def _largest(counts: Sequence[int | None]) -> int | None:
+    """Return the largest of the counts; ``None`` if one is unknown."""
+    known = [count for count in counts if count is not None]
+    return max(known) if known and len(known) == len(counts) else None

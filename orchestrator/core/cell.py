@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from bolt.protocol import Precision, Protocol
 from orchestrator.util.identity import ADDED_LATER, address, encode
@@ -60,6 +60,15 @@ class MethodRef:
         return dict(self.settings)
 
 
+class Place(NamedTuple):
+    """The names of a cell's track, protocol, backbone and domain. Only cells with the same place are compared."""
+
+    track: str
+    protocol: str
+    backbone: str
+    domain: str
+
+
 @dataclass(frozen=True)
 class Cell:
     """One measurement.
@@ -104,6 +113,11 @@ class Cell:
 
     def __hash__(self) -> int:
         return hash(self.id)  # hashing all fields takes longer, and a large grid hashes cells a million times
+
+    @property
+    def place(self) -> Place:
+        """The track, protocol, backbone and domain."""
+        return Place(self.track, self.protocol.name, self.backbone.name, self.domain)
 
     @property
     def selects_on_test(self) -> bool:

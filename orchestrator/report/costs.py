@@ -12,8 +12,8 @@ import numpy as np
 
 from orchestrator.analysis.costs import Cost, costs_of, frontier
 from orchestrator.analysis.data_efficiency import Images, images_to_reach
-from orchestrator.analysis.recommendation import Verdict
 from orchestrator.analysis.seed_means import Summary
+from orchestrator.analysis.verdict import Verdict
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.figures.by_dataset import drawn_ks
@@ -131,7 +131,7 @@ def _figure(
     kinds: Sequence[str], *, name: str, title: str,
 ) -> FigureFile:  # fmt: skip
     verdict = _verdict(grid, group, k)
-    best = verdict.comparison.best_set if verdict else ()
+    best = verdict.best_set if verdict else ()
     found = {kind: methods for kind, methods in _frontiers(group, means, costs).items() if kind in kinds}
 
     def draw(axes: Any, kind: str) -> list[PointLabel]:
@@ -210,7 +210,7 @@ def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | 
     """
     last = group.ks[-1]
     verdict = _verdict(grid, group, last)
-    best = verdict.comparison.best_set if verdict else ()
+    best = verdict.best_set if verdict else ()
     references = [method for method in best if method not in group.fixed][:_REFERENCES]
     rows = []
     for method in (one for one in group.methods if one not in group.fixed):

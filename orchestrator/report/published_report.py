@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.analysis.display_names import title_of
-from orchestrator.analysis.verdict import VerdictSeries
+from orchestrator.analysis.verdict_series import VerdictSeries
 from orchestrator.report.page.rendering import render
 from orchestrator.report.paper.field import field_tables, field_verdicts, sources_table
 from orchestrator.report.paper.paper_tables import published_tables
@@ -78,11 +78,12 @@ def published_verdict_table(verdicts: Sequence[VerdictSeries], scores: str) -> T
     """
     rows = []
     for series in verdicts:
-        setting = "" if series.track == _TRACK else series.track
-        place = (Entry(setting.replace("_", " ")), Entry(series.domain.replace("_", " ")), Entry(series.backbone))
+        track, _, backbone, domain = series.place
+        setting = "" if track == _TRACK else track
+        place = (Entry(setting.replace("_", " ")), Entry(domain.replace("_", " ")), Entry(backbone))
         for verdict in series.verdicts:
-            names = {score.method: title_of(score.method) for score in verdict.comparison.methods}
-            numbers = (number(verdict.k or None, "d"), number(verdict.comparison.n, "d"))
+            names = {score.method: title_of(score.method) for score in verdict.methods}
+            numbers = (number(verdict.k or None, "d"), number(verdict.n, "d"))
             rows.append((*place, Entry(verdict.statement(names)), *numbers))
     table = Table(
         name="paper_verdict",

@@ -165,7 +165,7 @@ def group_figures(grid: GridResults, group: ComparisonGroup, kinds: Sequence[Kin
     """
     sections: dict[str, list[FigureFile]] = defaultdict(list)
     for kind in sorted(kinds, key=lambda kind: kind.section != "variants"):
-        repeated = group.key.ablations and kind.section != "variants" and sections["variants"]
+        repeated = group.ablations and kind.section != "variants" and sections["variants"]
         if not repeated and not group.of_changed_protocol:
             sections[kind.section] += kind.of(grid, group)
     return sections

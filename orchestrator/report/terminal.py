@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from orchestrator.analysis.verdict import VerdictSeries
+from orchestrator.analysis.verdict_series import VerdictSeries
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import DASH, SELECTED_NOTE, k_title
 from orchestrator.report.tables.accuracy import main_table
@@ -73,7 +73,7 @@ def _short_verdicts(grid: GridResults) -> list[RenderableType]:
     for series in grid.shown_verdicts:
         lines.add_row(Text(grid.verdict_title(series), "bold"), _methods_to_use(grid, series))
     note = "use these; (1 of 3): one of three methods that may be the best, at 95 per cent"
-    if any(verdict.comparison.scope == "draw" for series in grid.shown_verdicts for verdict in series.verdicts):
+    if any(verdict.scope == "draw" for series in grid.shown_verdicts for verdict in series.verdicts):
         note += "; one seed on one dataset: true for these support images only"
     return [lines, Text(note, style="dim")] if lines.row_count else []
 
@@ -84,7 +84,7 @@ def _methods_to_use(grid: GridResults, series: VerdictSeries) -> str:
     for method, own in grouped(series.verdicts, lambda verdict: verdict.recommended).items():
         if method is None:
             continue
-        ks, sizes = [verdict.k for verdict in own], [len(verdict.comparison.best_set) for verdict in own]
+        ks, sizes = [verdict.k for verdict in own], [len(verdict.best_set) for verdict in own]
         counts = DASH.join(dict.fromkeys((str(min(sizes)), str(max(sizes)))))
         others = "" if counts == "1" else f" (1 of {counts})"
         at = f" at k = {', '.join(map(str, ks))}" if any(ks) else ""

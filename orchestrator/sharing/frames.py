@@ -26,7 +26,7 @@ from orchestrator.util.errors import UserError, unknown_name
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orchestrator.analysis.verdict import VerdictSeries
+    from orchestrator.analysis.verdict_series import VerdictSeries
 
 Records = list[dict[str, Any]]
 """The rows of a table: name of a column -> value. All rows have the same columns."""
@@ -108,7 +108,7 @@ def verdict(
     """Return the verdicts of a grid's report: which methods may be the best.
 
     Returns:
-        A series for each track, protocol, domain and backbone. ``series.at(4).comparison.best_set`` names the methods
+        A series for each track, protocol, domain and backbone. ``series.at(4).best_set`` names the methods
         at k = 4, and ``series.records()`` gives the fields of ``verdict.json``.
 
     Arguments and errors are those of :func:`results`.

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.comparison import RULE
+from orchestrator.analysis.verdict import RULE
 from orchestrator.sharing.bundle import Bundle, read_bundle
 from orchestrator.util.errors import short_repr
 

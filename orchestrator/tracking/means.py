@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.analysis.rows import test_name
-from orchestrator.analysis.verdict import VerdictSeries
-from orchestrator.core.cell import Cell
+from orchestrator.analysis.verdict_series import VerdictSeries
+from orchestrator.core.cell import Cell, Place
 from orchestrator.store.results import Result
 from orchestrator.tracking.runs import Labels, TrackedRun, grouping, rounded, run_name, summary_run, tags_of
 from orchestrator.tracks import stored_track
@@ -18,18 +18,16 @@ def mean_runs(
     results: Sequence[Result], labels: Mapping[str, Labels], verdicts: Sequence[VerdictSeries], grid: str
 ) -> Iterator[TrackedRun]:
     """Yield a run for each method of each verdict, with the numbers and the words of the verdict."""
-    groups: dict[tuple[str, str, str, str, str], list[Result]] = {}
+    groups: dict[tuple[Place, str], list[Result]] = {}
     for result in results:
-        cell = result.cell
-        for domain in (cell.domain, ""):
-            key = (cell.track, cell.protocol.name, cell.backbone.name, domain, labels[cell.id].method)
-            groups.setdefault(key, []).append(result)
+        place = result.cell.place
+        for each in (place, place._replace(domain="")):
+            groups.setdefault((each, labels[result.cell.id].method), []).append(result)
     names = {label.method: label.title or label.method for label in labels.values()}
     for series, verdict in [(one, verdict) for one in verdicts for verdict in one.verdicts]:
-        place = (series.track, series.protocol, series.backbone)
-        domain, dataset, k = series.domain, series.dataset, verdict.k
-        for score in verdict.comparison.methods:
-            group = groups.get((*place, domain, score.method), [])
+        domain, dataset, k = series.place.domain, series.dataset, verdict.k
+        for score in verdict.methods:
+            group = groups.get((series.place, score.method), [])
             group = [r for r in group if r.cell.shots in (k, 0) and (not dataset or dataset in _tests(r))]
             if not group:
                 continue
@@ -51,13 +49,13 @@ def mean_runs(
                 average = "the same for every seed"
             yield summary_run(
                 "mean",
-                (*place, domain or ALL_DOMAINS, *filter(None, (dataset,)), score.method, str(k)),
+                (*series.place[:3], domain or ALL_DOMAINS, *filter(None, (dataset,)), score.method, str(k)),
                 run_name(cell, label, dataset or domain or "all domains", k, average),
                 tags=tags_of(cell, label, grid)
                 | where
                 | {
                     "domain_title": label.domain if domain else "all domains",
-                    "in_best_set": "yes" if score.method in verdict.comparison.best_set else "no",
+                    "in_best_set": "yes" if score.method in verdict.best_set else "no",
                     "recommended": "yes" if score.method == verdict.recommended else "no",
                     "verdict": verdict.statement(names),
                     "metric": series.metric,
@@ -90,10 +88,9 @@ def curve_tags(cell: Cell, method: str, verdicts: Iterable[VerdictSeries]) -> di
     A tag is like ``k = 1, 4``, or ``no`` if there is no such k. On a track without k, it is ``yes`` or ``no``. There
     are no tags if no verdict has the method.
     """
-    place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain, "")
-    here = [one for one in verdicts if (one.track, one.protocol, one.backbone, one.domain, one.dataset) == place]
+    here = [series for series in verdicts if series.place == cell.place and not series.dataset]
     about = [verdict for series in here for verdict in series.verdicts if method in verdict.costs]
-    in_set = sorted(v.k for v in about if method in v.comparison.best_set)
+    in_set = sorted(v.k for v in about if method in v.best_set)
     recommended = sorted(v.k for v in about if method == v.recommended)
     return {"in_best_set": _at(in_set), "recommended": _at(recommended)} if about else {}
 

@@ -5,11 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from orchestrator.analysis.comparable import place_of
 from orchestrator.analysis.rows import row_list
 from orchestrator.analysis.scores import scores_of
 from orchestrator.analysis.seed_means import seed_means
-from orchestrator.analysis.verdict import VerdictSeries
+from orchestrator.analysis.verdict_series import VerdictSeries
 from orchestrator.store.results import Result
 from orchestrator.tracking.means import curve_tags, mean_runs
 from orchestrator.tracking.runs import (
@@ -52,11 +51,11 @@ def summary_runs(
         line = (cell.track, cell.protocol.name, cell.sources_rule, cell.backbone.name, cell.domain, label.method)
         lines[line].append(result)
         seeds[(*line, cell.dataset.name, str(cell.shots))].append(result)
-        panels[place_of(cell)][cell.shots].add(cell.dataset.name)
+        panels[cell.place][cell.shots].add(cell.dataset.name)
     runs = [_aggregate(key, group, labels[group[0].cell.id], grid) for key, group in sorted(seeds.items())]
     runs += mean_runs(results, labels, verdicts, grid)
     runs += [
-        _curve(key, group, labels[group[0].cell.id], grid, panels[place_of(group[0].cell)], verdicts)
+        _curve(key, group, labels[group[0].cell.id], grid, panels[group[0].cell.place], verdicts)
         for key, group in sorted(lines.items())
     ]
     return [*runs, _grid(results, labels, grid, report)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.verdict import VerdictSeries
+from orchestrator.analysis.verdict_series import VerdictSeries
 from orchestrator.core.events import OnProgress
 from orchestrator.store.results import Result
 from orchestrator.tracking.client import PROXY_SCHEME, attach_folder, follow_artifacts, open_client, open_experiment

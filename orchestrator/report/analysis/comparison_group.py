@@ -5,14 +5,14 @@ In a group, every method has scores by k, test split and seed. Scores are accura
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 
-from orchestrator.analysis.comparable import Place, seedless_methods
+from orchestrator.analysis.comparable import seedless_methods
 from orchestrator.analysis.metrics import METRICS, Metric
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import Summary, summarize_seeds
+from orchestrator.core.cell import Place
 from orchestrator.report.notation import DASH, SELECTED, digits_of
 from orchestrator.tracks import Track, stored_track
 from orchestrator.util.identity import slug
@@ -22,35 +22,13 @@ ValueOf = Callable[[Row], "float | None"]
 _SCORE: ValueOf = attrgetter("score")
 
 
-@dataclass(frozen=True)
-class GroupKey:
-    """What all rows of a group share.
-
-    ``ablations``: whether the group is about ablations. These are variants that are planned on only some datasets of
-    the domain.
-    """
-
-    track: str
-    protocol: str
-    backbone: str
-    domain: str
-    ablations: bool = False
-
-    @property
-    def place(self) -> Place:
-        """The track, protocol, backbone and domain."""
-        return self.track, self.protocol, self.backbone, self.domain
-
-    @property
-    def slug(self) -> str:
-        """The group's part of a file name."""
-        return slug(f"{self.track}_{self.domain}_{self.backbone}_{self.protocol}{'_ablations' * self.ablations}")
-
-
 class ComparisonGroup:
-    """All scores of one (track, protocol, backbone, domain), by method, k, test split and seed.
+    """All scores of one place, by method, k, test split and seed.
 
     Attributes:
+        place: the track, protocol, backbone and domain of all rows.
+        ablations: whether the group is about ablations, variants that are planned on only some of the datasets.
+        slug: the group's part of a file name.
         methods: labels in the order of the plan, the ``fixed`` ones first.
         ks: the k that have results; (0,) on a track without k.
         fixed: methods that draw nothing at random. They have one row per test split, with k = 0 and seed 0. This row
@@ -61,16 +39,20 @@ class ComparisonGroup:
 
     def __init__(
         self,
-        key: GroupKey,
+        place: Place,
         title: str,
         rows: Sequence[Row],
         methods: Sequence[str],
         *,
+        ablations: bool,
         curves: Mapping[str, Sequence[float]],
         of_changed_protocol: bool,
     ) -> None:
         """``curves``: id of a cell that was scored after every epoch -> the accuracies on the target's test split."""
-        self.key, self.rows, self.of_changed_protocol, self._curves = key, rows, of_changed_protocol, curves
+        self.place, self.ablations, self.rows, self._curves = place, ablations, rows, curves
+        self.of_changed_protocol = of_changed_protocol
+        track, protocol, backbone, domain = place
+        self.slug = slug(f"{track}_{domain}_{backbone}_{protocol}{'_ablations' * ablations}")
         self.selects_on_test = any(row.selects_on_test for row in rows)
         self.title = f"{title} {SELECTED}" if self.selects_on_test else title
         self.ks: tuple[int, ...] = tuple(sorted({row.k for row in rows} - {0})) or (0,)
@@ -92,7 +74,7 @@ class ComparisonGroup:
     @property
     def track(self) -> Track:
         """The track of all rows."""
-        return stored_track(self.key.track)
+        return stored_track(self.place.track)
 
     @property
     def score_text(self) -> str:

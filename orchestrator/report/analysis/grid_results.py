@@ -1,20 +1,20 @@
 """All results of a grid, arranged so that every table, figure and sentence reads the same numbers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
-from orchestrator.analysis.comparable import Ablation, ablations_of, changed_places, comparable_rows, place_of
+from orchestrator.analysis.comparable import ablations_of, changed_places, comparable_rows
 from orchestrator.analysis.display_names import display_names, summaries
 from orchestrator.analysis.raced_places import RacedPlace, left_out_cells
 from orchestrator.analysis.rows import NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
 from orchestrator.analysis.scores import ReadPredictions, scores_of, unscored_sentence
-from orchestrator.analysis.verdict import VerdictSeries, verdicts_of
+from orchestrator.analysis.verdict_series import VerdictSeries, verdicts_of
 from orchestrator.artifacts.head import EqualClasses
-from orchestrator.core.cell import Cell, LabelOf
-from orchestrator.report.analysis.comparison_group import ComparisonGroup, GroupKey
+from orchestrator.core.cell import Cell, LabelOf, Place
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.notation import SELECTED
 from orchestrator.report.styles import Style, styles_of
 from orchestrator.store.results import Failure, Result
@@ -35,7 +35,7 @@ class GridResults:
         text_limits: the classes whose text vectors are equal, for each backbone and dataset that has such classes.
         read_predictions: reads the stored predictions of results. Most metrics need it, and so do verdicts on single
             datasets.
-        smallest_difference, saves: arguments of :func:`orchestrator.analysis.verdict.verdicts_of`.
+        smallest_difference, saves: arguments of :func:`orchestrator.analysis.verdict_series.verdicts_of`.
         metric: the metric by which methods are compared; ``None`` for the metric of each track.
         raced: the races that decided which cells were measured.
     """
@@ -110,7 +110,7 @@ class GridResults:
         return {result.cell.id for result in self.results} | {failure.id for failure in self.failures}
 
     @cached_property
-    def _ablations(self) -> frozenset[Ablation]:
+    def _ablations(self) -> frozenset[tuple[Place, str]]:
         return ablations_of(self.cells.values(), self.labels)
 
     @cached_property
@@ -136,22 +136,21 @@ class GridResults:
         planned on only some of these datasets, so it would have no mean in the domain's group. For comparison, the
         separate group also has the rows of the unchanged method on the datasets, k and seeds of its ablations.
         """
-        found = grouped(self.rows, lambda r: GroupKey(*place_of(r), (*place_of(r), r.method) in self._ablations))
-        planned = (GroupKey(*place_of(cell)) for cell in self.cells.values())
+        found = grouped(self.rows, lambda row: (row.place, (row.place, row.method) in self._ablations))
+        planned = ((cell.place, False) for cell in self.cells.values())
         by_key = {key: found.get(key, []) for key in (*planned, *found)}
 
         def position(row: Row) -> tuple[str, str, int, int]:
             return row.method_name, row.test, row.k, row.seed
 
-        for key in [key for key in by_key if key.ablations]:
-            covered = {position(row) for row in by_key[key]}
-            by_key[key] += [row for row in by_key[replace(key, ablations=False)] if position(row) in covered]
-        tracks = list(TRACKS)
-        keys = sorted(
-            (key for key, own in by_key.items() if own),
-            key=lambda key: tracks.index(key.track) if key.track in tracks else len(tracks),
-        )
-        changed = changed_places(key.place for key in keys)
+        for place in [place for place, ablations in by_key if ablations]:
+            covered = {position(row) for row in by_key[place, True]}
+            by_key[place, True] += [row for row in by_key[place, False] if position(row) in covered]
+        order = {name: i for i, name in enumerate(TRACKS)}
+        keys = [key for key, own in by_key.items() if own]
+        keys.sort(key=lambda key: order.get(key[0].track, len(order)))
+        places = [place for place, _ in keys]
+        changed = changed_places(places)
         curves = {
             result.cell.id: result.curves["accuracy"]
             for result in self.results
@@ -159,10 +158,10 @@ class GridResults:
         }
         return tuple(
             ComparisonGroup(
-                key, _title(key, keys), by_key[key], self.methods, curves=curves,
-                of_changed_protocol=key.place in changed,
+                place, _title(place, places) + " · ablations" * ablations, by_key[place, ablations], self.methods,
+                ablations=ablations, curves=curves, of_changed_protocol=place in changed,
             )
-            for key in keys
+            for place, ablations in keys
         )  # fmt: skip
 
     @property
@@ -177,7 +176,7 @@ class GridResults:
     @property
     def tracks(self) -> tuple[str, ...]:
         """The names of the tracks that have results, in the order of the groups."""
-        return tuple(dict.fromkeys(group.key.track for group in self.groups))
+        return tuple(dict.fromkeys(group.place.track for group in self.groups))
 
     @property
     def test_splits(self) -> int:
@@ -189,23 +188,23 @@ class GridResults:
     def shown_verdicts(self) -> tuple[VerdictSeries, ...]:
         """The verdicts to read first: over datasets or, if a domain has only one dataset, about this dataset."""
         over_datasets = [series for series in self.verdicts if not series.dataset]
-        alone = {_place(series) for series in over_datasets if all(v.comparison.n == 1 for v in series.verdicts)}
-        alone &= {_place(series) for series in self.verdicts if series.dataset}
-        return tuple(series for series in self.verdicts if bool(series.dataset) == (_place(series) in alone))
+        alone = {series.place for series in over_datasets if all(v.n == 1 for v in series.verdicts)}
+        alone &= {series.place for series in self.verdicts if series.dataset}
+        return tuple(series for series in self.verdicts if bool(series.dataset) == (series.place in alone))
 
     def verdicts_about(self, group: ComparisonGroup) -> tuple[VerdictSeries, ...]:
         """Return the verdicts about a group; none for ablations and changed protocols, which verdicts leave out."""
-        if group.key.ablations or group.of_changed_protocol:
+        if group.ablations or group.of_changed_protocol:
             return ()
-        return tuple(series for series in self.verdicts if _place(series) == group.key)
+        return tuple(series for series in self.verdicts if series.place == group.place)
 
     def verdict_title(self, series: VerdictSeries) -> str:
         """Return the title of a series: the title of its group, and the dataset if the verdicts are about a single one.
 
         If the series has no domain, the title has ``all domains`` in its place.
         """
-        place = _place(series)
-        title = _title(replace(place, domain=series.domain or "all domains"), [group.key for group in self.groups])
+        place = series.place._replace(domain=series.place.domain or "all domains")
+        title = _title(place, [group.place for group in self.groups])
         return " ".join(filter(None, (title, series.dataset, SELECTED if self.selects_on_test(series) else "")))
 
     def verdict_records(self) -> list[dict[str, Any]]:
@@ -215,16 +214,12 @@ class GridResults:
         dataset that the verdict is about.
         """
         records: list[dict[str, Any]] = []
+        by_place = grouped(self.rows, lambda row: row.place)
         for series in self.verdicts:
-            datasets = {
-                name
-                for row in self.rows
-                if (row.track, row.protocol, row.backbone) == (series.track, series.protocol, series.backbone)
-                and series.domain in ("", row.domain)
-                and series.dataset in ("", row.test)
-                for name in (row.dataset, row.evaluated_on)
-            }
-            limits = [limit for limit in self.text_limits if limit.backbone == series.backbone]
+            about = (row for place, own in by_place.items() if series.is_about(place) for row in own)
+            compared = [row for row in about if series.dataset in ("", row.test)]
+            datasets = {name for row in compared for name in (row.dataset, row.evaluated_on)}
+            limits = [limit for limit in self.text_limits if limit.backbone == series.place.backbone]
             own = [asdict(limit) for limit in limits if limit.dataset in datasets]
             more = {"selects_on_test": self.selects_on_test(series), "text_limits": own}
             records += [{**record, **more} for record in series.records(self.display_names)]
@@ -232,9 +227,7 @@ class GridResults:
 
     def selects_on_test(self, series: VerdictSeries) -> bool:
         """Return whether test labels may have chosen a setting of any result that the series compares."""
-        place = _place(series)
-        about = (group for group in self.groups if series.domain in ("", group.key.domain))
-        return any(g.selects_on_test for g in about if replace(g.key, domain=series.domain, ablations=False) == place)
+        return any(group.selects_on_test for group in self.groups if series.is_about(group.place))
 
     @cached_property
     def styles(self) -> Mapping[str, Style]:
@@ -252,20 +245,14 @@ class GridResults:
         return summaries(self.method_names)
 
 
-def _place(series: VerdictSeries) -> GroupKey:
-    return GroupKey(series.track, series.protocol, series.backbone, series.domain)
-
-
-def _title(key: GroupKey, keys: Sequence[GroupKey]) -> str:
-    """Return the title of a group: its domain, then what distinguishes it from the other groups of the report."""
-    backbones, tracks, protocols = ({getattr(k, name) for k in keys} for name in ("backbone", "track", "protocol"))
-    parts = [key.domain.replace("_", " ")]
+def _title(place: Place, places: Sequence[Place]) -> str:
+    """Return the title of a place: its domain, then what distinguishes it from the other places of the report."""
+    tracks, protocols, backbones, _ = map(set, zip(*places, strict=True))
+    parts = [place.domain.replace("_", " ")]
     if len(backbones) > 1:
-        parts.append(key.backbone)
-    if len(tracks) > 1 or stored_track(key.track).named_in_titles:
-        parts.append(stored_track(key.track).title)
-    if len(protocols) > 1 or key.protocol != "strict":
-        parts.append(key.protocol)
-    if key.ablations:
-        parts.append("ablations")
+        parts.append(place.backbone)
+    if len(tracks) > 1 or stored_track(place.track).named_in_titles:
+        parts.append(stored_track(place.track).title)
+    if len(protocols) > 1 or place.protocol != "strict":
+        parts.append(place.protocol)
     return " · ".join(parts)

@@ -140,7 +140,7 @@ def group_figure(
             and ``k`` are appended to it. For ``main``, ``k`` is left out, because the main table shows all k.
         more: further arguments of :func:`finished`.
     """
-    of_group = f"_{group.key.slug}"
+    of_group = f"_{group.slug}"
     of_k = of_group + (f"_k{k}" if k is not None else "")
     title = f"{title}{at_k(k or 0)}, {group.title}"
     table = table and table + (of_group if table == "main" else of_k)

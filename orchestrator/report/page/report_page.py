@@ -10,8 +10,8 @@ from typing import Any
 from bolt.protocol import Protocol
 from orchestrator.analysis.comparable import base_protocol
 from orchestrator.analysis.display_names import title_of
-from orchestrator.analysis.verdict import VerdictSeries
-from orchestrator.report.analysis.comparison_group import ComparisonGroup, GroupKey
+from orchestrator.analysis.verdict_series import VerdictSeries
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import SELECTED, SELECTED_NOTE
 from orchestrator.report.page.rendering import render
@@ -51,7 +51,7 @@ def render_page(
         methods_text=pluralize(methods, "method") + (f", {pluralize(variants, 'variant')}" if variants else ""),
         method_summaries={title_of(grid.method_names[label]): summary for label, summary in grid.summaries.items()},
         script_data={"inspected": sorted(inspected)},
-        selecting=sorted({group.key.protocol for group in grid.groups if group.selects_on_test}),
+        selecting=sorted({group.place.protocol for group in grid.groups if group.selects_on_test}),
         selected_note=SELECTED_NOTE,
         tables={section: [table for table in own if table.rows] for section, own in tables[None].items()},
         sources=grouped(grid.sources, lambda source: (source.domain, source.backbone)),
@@ -70,21 +70,17 @@ def _verdict_groups(
 
     All domains together come first, then each domain. Changed protocols are left out: a table shows their effects.
     """
-    groups = [group for group in grid.main_groups if not group.key.ablations]
-    places = {_place(group.key): group.track.title for group in groups}
+    groups = [group for group in grid.main_groups if not group.ablations]
+    places = {group.place[:3]: group.track.title for group in groups}
     several = [len(set(values)) > 1 for values in zip(*places, strict=True)]
     verdict_groups = []
     for place, track_title in places.items():
-        own = [series for series in grid.shown_verdicts if _place(series) == place and series.verdicts]
-        own.sort(key=lambda series: series.domain != "")
+        own = [series for series in grid.shown_verdicts if series.place[:3] == place and series.verdicts]
+        own.sort(key=lambda series: series.place.domain != "")
         title = " · ".join(text for text, shown in zip((track_title, *place[1:]), several, strict=True) if shown)
         if own:
             verdict_groups.append((_capitalised(title), [_view(grid, series, groups, figures) for series in own]))
     return verdict_groups
-
-
-def _place(of: GroupKey | VerdictSeries) -> tuple[str, str, str]:
-    return of.track, of.protocol, of.backbone
 
 
 def _view(
@@ -94,11 +90,11 @@ def _view(
     figures: Mapping[ComparisonGroup, Figures],
 ) -> dict[str, Any]:
     """Return what the page shows of one series."""
-    own = [p for p in groups if _place(p.key) == _place(series) and series.domain in ("", p.key.domain)]
-    group = own[0] if series.domain else None  # all domains together have no group
+    own = [group for group in groups if series.is_about(group.place)]
+    group = own[0] if series.place.domain else None  # all domains together have no group
     costs = figures[group]["costs"] if group is not None and not series.dataset else []
-    domain = _capitalised(series.domain.replace("_", " ") or "all domains together")
-    scores = [{score.method: score for score in verdict.comparison.methods} for verdict in series.verdicts]
+    domain = _capitalised(series.place.domain.replace("_", " ") or "all domains together")
+    scores = [{score.method: score for score in verdict.methods} for verdict in series.verdicts]
     return {
         "title": series.dataset or domain,
         "metric": own[0].mean_of,
@@ -111,7 +107,7 @@ def _view(
         "methods": list(dict.fromkeys(method for own_scores in reversed(scores) for method in own_scores)),
         "digits": min(group.digits for group in own),
         "figure": costs[0] if costs else None,
-        "link": group.key.slug if group is not None else "",
+        "link": group.slug if group is not None else "",
         "selects_on_test": any(group.selects_on_test for group in own),
     }
 

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from orchestrator.analysis.display_names import title_of
 from orchestrator.analysis.seed_means import seed_means, summarize
-from orchestrator.analysis.verdict import VerdictSeries
+from orchestrator.analysis.verdict_series import VerdictSeries
 from orchestrator.catalog.location import Location, grids_folder
 from orchestrator.catalog.validation import StrictModel, validated
 from orchestrator.catalog.yaml_files import read_mapping
@@ -235,8 +235,8 @@ def _measured_lines(grid: GridResults) -> dict[Place, list[Line]]:
     """Return the lines that the grid has measured, by setting, metric and backbone. Variants have separate lines."""
     scores: dict[Place, dict[tuple[int, str], dict[str, dict[int, float]]]] = {}
     for group in grid.groups:
-        setting = _SETTINGS_OF_TRACKS.get(group.key.track)
-        if setting is None or group.key.ablations:
+        setting = _SETTINGS_OF_TRACKS.get(group.place.track)
+        if setting is None or group.ablations:
             continue
         for row in group.rows:
             backbone = grid.names_of(row.backbone, "")[0] if grid.names_of else None

@@ -34,12 +34,12 @@ class Measured:
     """
 
     def __init__(self, protocol: str, grid: GridResults) -> None:
-        groups = [group for group in grid.groups if not group.key.ablations]
-        own = [group for group in groups if group.key.protocol == protocol]
-        changed = [group for group in groups if group.key.protocol.startswith(f"{protocol}+")]
+        groups = [group for group in grid.groups if not group.ablations]
+        own = [group for group in groups if group.place.protocol == protocol]
+        changed = [group for group in groups if group.place.protocol.startswith(f"{protocol}+")]
         self.protocol = protocol
         self.labels = _labels([*own, *changed])
-        self.fixed = frozenset((group.key.track, method) for group in own for method in group.fixed)
+        self.fixed = frozenset((group.place.track, method) for group in own for method in group.fixed)
         self._rows: dict[Position, dict[int, Row]] = {}
         for row in chain(*(group.rows for group in own), _substitutes(protocol, grid.planned, changed)):
             backbone, dataset = grid.names_of(row.backbone, row.evaluated_on) if grid.names_of else (None, None)
@@ -115,7 +115,7 @@ def measured_protocols(grid: GridResults) -> Iterator[Measured]:
 
     A protocol is left out if none of its accuracies has a position in the paper's tables.
     """
-    protocols = dict.fromkeys(group.key.protocol for group in grid.groups if not group.key.ablations)
+    protocols = dict.fromkeys(group.place.protocol for group in grid.groups if not group.ablations)
     for protocol in protocols:
         if base_protocol(protocol, protocols) is None and (measured := Measured(protocol, grid)):
             yield measured
@@ -143,7 +143,7 @@ def _labels(groups: Sequence[ComparisonGroup]) -> dict[tuple[str, str], dict[str
     labels: dict[tuple[str, str], dict[str, str]] = {}
     for group in groups:
         names = {row.method: row.method_name for row in group.rows}
-        labels.setdefault((group.key.track, group.key.domain), {}).update({m: names[m] for m in group.methods})
+        labels.setdefault((group.place.track, group.place.domain), {}).update({m: names[m] for m in group.methods})
     return {
         domain: {label: name for label, name in own.items() if label == name or name not in own}
         for domain, own in labels.items()

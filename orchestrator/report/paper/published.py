@@ -2,18 +2,18 @@
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
 from orchestrator.analysis.best_set import MIN_DATASETS, best_set
-from orchestrator.analysis.recommendation import Verdict
-from orchestrator.analysis.verdict import VerdictSeries
+from orchestrator.analysis.verdict_series import VerdictSeries
 from orchestrator.catalog.location import Location, grids_folder
 from orchestrator.catalog.validation import StrictModel, validated
 from orchestrator.catalog.yaml_files import read_mapping
+from orchestrator.core.cell import Place
 from orchestrator.tracks import stored_track
 from orchestrator.util.errors import UserError
 
@@ -155,20 +155,20 @@ def published_verdicts(accuracies: Mapping[Position, float]) -> tuple[VerdictSer
     The rule is the same as for measured accuracies. A verdict needs two methods with ``MIN_DATASETS`` datasets each.
     Published accuracies have neither seeds nor costs.
     """
-    places: dict[tuple[str, str, str], dict[int, dict[str, dict[tuple[str, int], float]]]] = {}
+    places: dict[Place, dict[int, dict[str, dict[tuple[str, int], float]]]] = {}
     for at, accuracy in accuracies.items():
         if at.dataset != AVERAGE:
-            by_k = places.setdefault((at.track, at.domain, at.backbone), {})
+            by_k = places.setdefault(Place(at.track, "published", at.backbone, at.domain), {})
             by_k.setdefault(at.shots, {}).setdefault(at.method, {})[at.dataset, 0] = accuracy
     every = []
-    for (track, domain, backbone), by_k in places.items():
+    for place, by_k in places.items():
         verdicts = []
         for k, methods in sorted(by_k.items()):
             scores = {method: own for method, own in methods.items() if len(own) >= MIN_DATASETS}
             if len(scores) > 1:
-                verdicts.append(Verdict(k, best_set(scores, without_seeds=tuple(scores)), {}))
+                verdicts.append(replace(best_set(scores, without_seeds=tuple(scores)), k=k))
         if verdicts:
-            every.append(VerdictSeries(track, "published", domain, backbone, tuple(verdicts)))
+            every.append(VerdictSeries(place, tuple(verdicts)))
     return tuple(every)
 
 

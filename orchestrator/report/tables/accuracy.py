@@ -85,7 +85,7 @@ def explorer_tables(grid: GridResults) -> Iterator[Table]:
     """Make a long table for each track, to filter and sort: a row for every dataset, backbone, protocol and k."""
     titles = ("dataset", "domain", "backbone", "protocol", "k")
     for track in grid.tracks:
-        groups = [group for group in grid.groups if group.key.track == track and not group.key.ablations]
+        groups = [group for group in grid.groups if group.place.track == track and not group.ablations]
         methods = [method for method in grid.methods if any(method in group.methods for group in groups)]
         methods.sort(key=lambda method: not any(method in group.fixed for group in groups))
         metric = groups[0].score_text if groups else "In per cent"
@@ -106,7 +106,7 @@ def explorer_tables(grid: GridResults) -> Iterator[Table]:
 def _explorer_row(group: ComparisonGroup, k: int, test: str, methods: list[str]) -> tuple[Entry, ...]:
     """Make the row of one dataset at one k: dataset, domain, backbone, protocol, k, and the score of every method."""
     scores = [score_entry(group, method, k, test) for method in methods]
-    texts = map(Entry, (test, group.key.domain, group.key.backbone, group.key.protocol))
+    texts = map(Entry, (test, group.place.domain, group.place.backbone, group.place.protocol))
     return with_dagger((*texts, number(k, "d"), *highlighted(scores)), group.selects_on_test)
 
 

@@ -22,7 +22,7 @@ def group_table(
     results, the note ends with warnings about the group.
     """
     note = note if warned is None else _with_warnings(note, group, warned)
-    name = f"{kind}_{group.key.slug}" + (f"_k{k}" if k is not None else "")
+    name = f"{kind}_{group.slug}" + (f"_k{k}" if k is not None else "")
     shown = with_highlights(list(rows), text_columns) if best else rows
     entries = tuple(with_dagger(row, group.selects_on_test) for row in shown)
     title = f"{title}{at_k(k or 0)}, {group.title}"

@@ -1,10 +1,10 @@
-"""Tables of verdicts: which methods of a comparison may be the best, and their differences to the first method."""
+"""Tables of verdicts: which methods may be the best, and their differences to the first method."""
 
 from collections.abc import Iterator
 
 from orchestrator.analysis.best_set import MIN_DATASETS
-from orchestrator.analysis.recommendation import Verdict
-from orchestrator.analysis.verdict import VerdictSeries
+from orchestrator.analysis.verdict import Verdict
+from orchestrator.analysis.verdict_series import VerdictSeries
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import at_k
@@ -22,15 +22,15 @@ def verdict_tables(grid: GridResults, group: ComparisonGroup) -> Iterator[Table]
 
 def verdict_tables_over_domains(grid: GridResults) -> Iterator[Table]:
     """Make a table for each verdict about all domains together."""
-    about = [series for series in grid.verdicts if not series.domain]
+    about = [series for series in grid.verdicts if not series.place.domain]
     return (_verdict_table(grid, series, verdict) for series in about for verdict in series.verdicts)
 
 
 def _verdict_table(grid: GridResults, series: VerdictSeries, verdict: Verdict) -> Table:
     """Make the table of one verdict: each method's mean, difference to the first method, interval, n and seeds."""
-    comparison, selected = verdict.comparison, grid.selects_on_test(series)
+    selected = grid.selects_on_test(series)
     rows = []
-    for score in comparison.methods:
+    for score in verdict.methods:
         lower, upper = score.interval or (None, None)
         row = (
             method_entry(grid, score.method),
@@ -43,16 +43,17 @@ def _verdict_table(grid: GridResults, series: VerdictSeries, verdict: Verdict) -
             number(score.seeds, "d") if score.seeds else Entry("any", tooltip="does not depend on a seed"),
         )
         rows.append(with_dagger(row, selected))
-    unit = comparison.unit
+    unit = verdict.unit
     note = (
-        f"{verdict.statement(grid.display_names)}. At 95 per cent, over {pluralize(comparison.n, unit)}. Difference: "
+        f"{verdict.statement(grid.display_names)}. At 95 per cent, over {pluralize(verdict.n, unit)}. Difference: "
         f"the lead in points over the first method, on the {unit}s that both have, with the ends of its 95 per cent "
-        f"interval. The smallest difference that matters: {pluralize(f'{comparison.smallest_difference:g}', 'point')}."
+        f"interval. The smallest difference that matters: {pluralize(f'{verdict.smallest_difference:g}', 'point')}."
     )
-    if comparison.scope == "datasets" and comparison.n < MIN_DATASETS:
+    if verdict.scope == "datasets" and verdict.n < MIN_DATASETS:
         note += f" With fewer than {MIN_DATASETS} datasets, no method is excluded."
-    place = "_".join((series.track, series.domain or "all-domains", series.backbone, series.protocol, series.dataset))
-    name = f"verdict_{slug(place.strip('_'))}_k{verdict.k}"
+    track, protocol, backbone, domain = series.place
+    about = "_".join((track, domain or "all-domains", backbone, protocol, series.dataset))
+    name = f"verdict_{slug(about.strip('_'))}_k{verdict.k}"
     title = f"Which methods may be the best{at_k(verdict.k)}, {grid.verdict_title(series)}"
     header = ("method", "verdict", "mean", "difference", "from", "to", f"{unit}s", "seeds")
     table = Table(name, title, note, header, tuple(rows), text_columns=2)

@@ -11,7 +11,8 @@ from scipy import stats
 
 from orchestrator.analysis import LARGEST_COUNT
 from orchestrator.analysis.best_set import JOINT_FROM, MIN_DATASETS, best_set, more_datasets, more_seeds
-from orchestrator.analysis.comparison import LEVEL, MANY
+from orchestrator.analysis.comparison import LEVEL
+from orchestrator.analysis.verdict import MANY
 
 Scores = dict[str, dict[tuple[str, int], float]]
 

@@ -115,8 +115,8 @@ def test_a_report_of_a_race_says_so_and_calls_nothing_missing() -> None:
     assert {one.id for one in raced.left_out} == {one.id for one in cells} - set(known)
     (answer,) = raced.verdicts
     verdict = answer.at(4)
-    assert verdict.comparison.raced
-    assert set(verdict.comparison.best_set) == {"BOLT", "lora"}
+    assert verdict.raced
+    assert set(verdict.best_set) == {"BOLT", "lora"}
     assert "by a race: " in verdict.statement()
     assert raced.verdict_records()[0]["raced"]
     cut = {one: known[one] for one in list(known)[: len(known) // 2]}
@@ -124,7 +124,7 @@ def test_a_report_of_a_race_says_so_and_calls_nothing_missing() -> None:
     assert "undecided, by a race that is not over: " in running.verdicts[0].verdicts[0].statement()
     plain = arrange(results, planned=cells)
     assert len(plain.missing) == len(raced.left_out)
-    assert not plain.verdicts[0].verdicts[0].comparison.raced
+    assert not plain.verdicts[0].verdicts[0].raced
 
 
 def test_domains_that_race_have_no_verdict_on_all_of_them_together() -> None:
@@ -133,7 +133,7 @@ def test_domains_that_race_have_no_verdict_on_all_of_them_together() -> None:
     results = [result(one, known[one.id]) for one in cells]
     for raced, domains in ((races(cells, known), ["general", "aerial"]), ((), ["general", "aerial", ""])):
         arranged = arrange(results, planned=cells, raced=raced)
-        assert [answer.domain for answer in arranged.verdicts] == domains
+        assert [answer.place.domain for answer in arranged.verdicts] == domains
 
 
 def test_a_line_says_how_a_race_stands() -> None:

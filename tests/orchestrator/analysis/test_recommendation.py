@@ -11,10 +11,11 @@ import pytest
 from benchmarks.coverage import losses
 from orchestrator.analysis import CostKind
 from orchestrator.analysis.best_set import best_set
-from orchestrator.analysis.comparison import RULE, Comparison, MethodScore, Pair
 from orchestrator.analysis.costs import Cost
-from orchestrator.analysis.recommendation import Verdict, recommend
-from orchestrator.analysis.verdict import VerdictSeries
+from orchestrator.analysis.recommendation import recommend
+from orchestrator.analysis.verdict import RULE, MethodScore, Pair, Verdict
+from orchestrator.analysis.verdict_series import VerdictSeries
+from orchestrator.core.cell import Place
 
 COSTS = {
     "bolt": Cost(sources=True, operations=800, memory=100, trainable_parameters=1_000),
@@ -24,8 +25,8 @@ COSTS = {
 }
 
 
-def comparison(behind: Mapping[str, float], *, level: bool = False, beaten: Sequence[str] = ()) -> Comparison:
-    """Return a comparison of methods that are ``behind`` the first method by these points.
+def compared(behind: Mapping[str, float], *, level: bool = False, beaten: Sequence[str] = ()) -> Verdict:
+    """Return the verdict at k = 4 on methods that are ``behind`` the first method by these points.
 
     All pairs of the best set are level or undecided.
     """
@@ -44,20 +45,20 @@ def comparison(behind: Mapping[str, float], *, level: bool = False, beaten: Sequ
     pairs = [
         Pair(a, b, 0.0, (-0.5, 0.5), 8, level, None if level else 6) for i, a in enumerate(best) for b in best[i + 1 :]
     ]
-    return Comparison("datasets", methods, tuple(pairs), 8)
+    return Verdict("datasets", methods, tuple(pairs), 8, k=4, costs=COSTS)
 
 
-BOLT = comparison({"bolt": 0.0, "lora": 3.0}, beaten=["lora"])
-LEVEL = comparison({"atlas": 0.0, "bolt": 0.2, "lora": 3.0}, level=True, beaten=["lora"])
-UNDECIDED = comparison({"lora": 0.0, "bolt": 0.2, "atlas": 0.4})
+BOLT = compared({"bolt": 0.0, "lora": 3.0}, beaten=["lora"])
+LEVEL = compared({"atlas": 0.0, "bolt": 0.2, "lora": 3.0}, level=True, beaten=["lora"])
+UNDECIDED = compared({"lora": 0.0, "bolt": 0.2, "atlas": 0.4})
 
 
-def sentence(*comparisons: tuple[int, Comparison], costs: Mapping[str, Cost] = COSTS) -> str:
-    return recommend([Verdict(k, result, costs) for k, result in comparisons])
+def sentence(*verdicts: tuple[int, Verdict]) -> str:
+    return recommend([replace(verdict, k=k) for k, verdict in verdicts])
 
 
 def test_the_cheapest_of_level_methods_is_recommended_with_what_it_saves_and_what_it_may_lose() -> None:
-    verdicts = [Verdict(k, BOLT, COSTS) for k in (1, 2, 4)] + [Verdict(16, LEVEL, COSTS)]
+    verdicts = [replace(BOLT, k=k) for k in (1, 2, 4)] + [replace(LEVEL, k=16)]
     assert [verdict.recommended for verdict in verdicts] == ["bolt"] * 4
     assert recommend(verdicts, {"bolt": "BOLT", "atlas": "aTLAS"}) == (
         "use BOLT up to k = 4; use BOLT at k = 16: it takes 10 times fewer operations to adapt, and aTLAS is as good "
@@ -76,14 +77,14 @@ def test_the_loss_is_the_largest_end_of_the_intervals_between_the_others_and_the
         Pair("bolt", "atlas", 0.9, (-3.0, 4.8), 8, False, 6),
         Pair("lora", "atlas", 0.3, (-2.3, 2.9), 8, False, 6),
     )
-    verdict = Verdict(4, replace(comparison({"bolt": 0.0, "lora": 0.6, "atlas": 0.9}), pairs=pairs), COSTS)
+    verdict = replace(compared({"bolt": 0.0, "lora": 0.6, "atlas": 0.9}), pairs=pairs)
     assert (verdict.recommended, verdict.loss) == ("lora", 2.3)
     assert "at most 2.3 points" in recommend([verdict])
     unknown = replace(pairs[0], interval=None)
-    without = replace(verdict, comparison=replace(verdict.comparison, pairs=(unknown, *pairs[1:])))
+    without = replace(verdict, pairs=(unknown, *pairs[1:]))
     assert without.loss is None
     assert "points" not in recommend([without])
-    assert Verdict(4, BOLT, COSTS).loss is None
+    assert BOLT.loss is None
 
 
 def test_the_bound_on_the_loss_holds_in_95_percent_of_draws() -> None:
@@ -94,11 +95,10 @@ def test_the_bound_on_the_loss_holds_in_95_percent_of_draws() -> None:
 
 
 def test_a_cheap_method_far_behind_is_not_recommended_because_data_are_few() -> None:
-    few = comparison({"bolt": 0.0, "zero_shot": 20.0})
-    assert Verdict(1, few, COSTS).recommended == "bolt"
+    few = compared({"bolt": 0.0, "zero_shot": 20.0})
+    assert few.recommended == "bolt"
     assert sentence((1, few)).startswith("use bolt at k = 1, but zero_shot may be as good")
-    near = comparison({"bolt": 0.0, "zero_shot": 1.0})
-    assert Verdict(1, near, COSTS).recommended == "zero_shot"
+    assert compared({"bolt": 0.0, "zero_shot": 1.0}).recommended == "zero_shot"
 
 
 @pytest.mark.parametrize(
@@ -119,28 +119,29 @@ def test_a_cheap_method_far_behind_is_not_recommended_because_data_are_few() -> 
 def test_source_models_count_first_small_differences_never(
     first: Cost, second: Cost, saves: CostKind, winner: str, words: str
 ) -> None:
-    verdict = Verdict(4, comparison({"a": 0.0, "b": 0.1}, level=True), {"a": first, "b": second}, saves)
+    level = compared({"a": 0.0, "b": 0.1}, level=True)
+    verdict = replace(level, costs={"a": first, "b": second}, saves=saves)
     assert verdict.recommended == winner
     assert recommend([verdict]).startswith(f"use {winner} at k = 4: it {words}")
 
 
 def test_a_method_whose_distance_to_the_first_is_unknown_is_not_recommended() -> None:
     scores = {"bolt": {(f"d{i}", 0): 63.0 for i in range(8)}, "zero_shot": {(f"d{i}", 1): 60.0 for i in range(8)}}
-    verdict = Verdict(4, best_set(scores), COSTS)
+    verdict = replace(best_set(scores), costs=COSTS)
     assert verdict.recommended == "bolt"
-    assert sentence((4, verdict.comparison)) == "use bolt at k = 4, but zero_shot may be as good"
+    assert sentence((4, verdict)) == "use bolt at k = 4, but zero_shot may be as good"
     assert verdict.statement() == (
         "undecided: bolt, zero_shot; too few datasets shared under the same seeds to say how many more would settle it"
     )
 
 
 def test_a_long_list_of_methods_names_three_and_counts_the_others() -> None:
-    few = comparison({"bolt": 0.0, **{f"m{i}": 20.0 for i in range(6)}})
+    few = compared({"bolt": 0.0, **{f"m{i}": 20.0 for i in range(6)}})
     assert ", but m0, m1, m2 and 3 more may be as good" in sentence((1, few))
 
 
 def test_ks_are_named_in_words() -> None:
-    lora = comparison({"lora": 0.0, "bolt": 3.0}, beaten=["bolt"])
+    lora = compared({"lora": 0.0, "bolt": 3.0}, beaten=["bolt"])
     assert sentence((1, BOLT), (2, BOLT)) == "use bolt at every k"
     assert sentence((0, BOLT)) == "use bolt"
     assert sentence((1, BOLT), (8, lora), (16, lora)) == "use bolt at k = 1; use lora from k = 8 on"
@@ -148,13 +149,13 @@ def test_ks_are_named_in_words() -> None:
 
 
 def test_one_method_or_none_is_said() -> None:
-    assert sentence((4, comparison({"bolt": 0.0}))) == "use bolt at k = 4: no other method was measured"
-    assert Verdict(4, comparison({}), {}).recommended is None
-    assert "nothing to recommend" in sentence((4, comparison({})))
+    assert sentence((4, compared({"bolt": 0.0}))) == "use bolt at k = 4: no other method was measured"
+    assert compared({}).recommended is None
+    assert "nothing to recommend" in sentence((4, compared({})))
 
 
-def test_a_verdict_becomes_json_with_its_comparison() -> None:
-    answer = VerdictSeries("fewshot", "strict", "aerial", "ViT-B/32", (Verdict(16, LEVEL, COSTS),))
+def test_a_verdict_becomes_json() -> None:
+    answer = VerdictSeries(Place("fewshot", "strict", "ViT-B/32", "aerial"), (replace(LEVEL, k=16),))
     (record,) = json.loads(json.dumps(answer.records({"bolt": "BOLT"})))
     assert record["recommended"] == "bolt"
     assert (record["track"], record["domain"], record["dataset"], record["k"]) == ("fewshot", "aerial", None, 16)

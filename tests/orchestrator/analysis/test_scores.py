@@ -73,7 +73,7 @@ def test_the_verdict_compares_the_scores(metric: MetricName) -> None:
     """The first method is the best, and leads of better methods are positive, even if lower values are better."""
     grid = arranged(metric)
     answer = next(answer for answer in grid.verdicts if not answer.dataset)
-    comparison = answer.verdicts[0].comparison
+    comparison = answer.verdicts[0]
     means = {m: np.mean([row.score for row in grid.rows if row.method == m]) for m in METHODS}
     assert answer.metric == answer.records()[0]["metric"] == metric
     assert {score.method: pytest.approx(score.mean) for score in comparison.methods} == means
@@ -88,10 +88,10 @@ def test_the_verdict_compares_the_scores(metric: MetricName) -> None:
 
 
 def test_a_method_that_forgets_the_rare_class_loses_by_balanced_accuracy() -> None:
-    worst_class = arranged("worst_class").verdicts[0].verdicts[0].comparison
+    worst_class = arranged("worst_class").verdicts[0].verdicts[0]
     answer = arranged(None, track="imbalanced").verdicts[0]
     assert (answer.metric, arranged(None).verdicts[0].metric) == ("balanced_accuracy", "accuracy")
-    balanced = answer.verdicts[0].comparison
+    balanced = answer.verdicts[0]
     assert balanced.best_set == worst_class.best_set == ("bolt",)
     assert balanced.methods[1].interval is not None
 

@@ -11,7 +11,7 @@ from orchestrator.analysis.comparable import comparable_rows
 from orchestrator.analysis.metrics import METRICS
 from orchestrator.analysis.rows import Row, row_list
 from orchestrator.analysis.scores import Score
-from orchestrator.analysis.verdict import verdicts_of
+from orchestrator.analysis.verdict_series import verdicts_of
 from orchestrator.report import GridResults
 from orchestrator.tracks import TRACKS
 from orchestrator.tracks.base_to_new import BASE_TO_NEW
@@ -22,10 +22,11 @@ def test_there_is_one_answer_for_each_domain_and_one_for_all_together() -> None:
     accuracies = {"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0}
     results = grid(accuracies, domain="general") + grid(accuracies, domain="aerial")
     answers = arrange(results).verdicts
-    assert [(a.domain, [v.k for v in a.verdicts]) for a in answers] == [(d, [1, 4]) for d in ("general", "aerial", "")]
+    assert [answer.place.domain for answer in answers] == ["general", "aerial", ""]
+    assert all([verdict.k for verdict in answer.verdicts] == [1, 4] for answer in answers)
     # The domains have the same names of datasets, and each of them counts.
-    assert [answer.verdicts[0].comparison.n for answer in answers] == [8, 8, 16]
-    assert {v.comparison.best_set for answer in answers for v in answer.verdicts} == {("BOLT",)}
+    assert [answer.verdicts[0].n for answer in answers] == [8, 8, 16]
+    assert {v.best_set for answer in answers for v in answer.verdicts} == {("BOLT",)}
 
 
 def test_base_and_new_classes_count_as_one_dataset_by_their_harmonic_mean() -> None:
@@ -35,7 +36,7 @@ def test_base_and_new_classes_count_as_one_dataset_by_their_harmonic_mean() -> N
         results.append(base_to_new_result(cell("bolt", dataset, 4, 1, track="base_to_new"), 90.0 + place, 20.0))
         results.append(base_to_new_result(cell("linear_probe", dataset, 4, 1, track="base_to_new"), 50.0 + place, 50.0))
     (answer,) = arrange(results).verdicts
-    comparison = answer.verdicts[0].comparison
+    comparison = answer.verdicts[0]
     assert (comparison.n, comparison.best_set) == (8, ("Linear probe",))
     means = {score.method: score.mean for score in comparison.methods}
     harmonic = [2 * (90 + place) * 20 / (110 + place) for place in range(8)]
@@ -66,13 +67,13 @@ def test_class_groups_without_a_mean_count_one_by_one(monkeypatch: pytest.Monkey
     monkeypatch.setitem(TRACKS, "base_to_new", replace(BASE_TO_NEW, group_mean=None))
     results = [base_to_new_result(cell("bolt", dataset, track="base_to_new"), 80.0, 40.0) for dataset in DATASETS]
     (answer,) = arrange(results).verdicts
-    assert answer.verdicts[0].comparison.n == 3 * len(DATASETS)
+    assert answer.verdicts[0].n == 3 * len(DATASETS)
 
 
 def test_a_method_without_a_seed_is_compared_at_every_k() -> None:
     (answer,) = arrange(grid({"bolt": 60.0, "zero_shot": 0.0})).verdicts
     for verdict in answer.verdicts:
-        scores = {score.method: score for score in verdict.comparison.methods}
+        scores = {score.method: score for score in verdict.methods}
         assert (scores["Zero-shot"].n, scores["Zero-shot"].seeds, scores["BOLT"].seeds) == (8, 0, 2)
 
 
@@ -119,7 +120,7 @@ def test_variants_planned_on_fewer_datasets_take_no_part() -> None:
         return label(one) + " (rank 8)" * bool(one.method.settings)
 
     (answer,) = GridResults(results=[*results, variant], label_of=label_of).verdicts
-    assert [score.method for score in answer.verdicts[0].comparison.methods] == ["BOLT", "Linear probe"]
+    assert [score.method for score in answer.verdicts[0].methods] == ["BOLT", "Linear probe"]
 
 
 ROW = Row(
@@ -153,7 +154,7 @@ def test_groups_and_verdicts_of_a_changed_protocol_stand_where_its_base_is_not()
         for one in grid(accuracies, ks=(4,), domain=domain)
     ]
     arranged = arrange(results)
-    places = {(answer.protocol, answer.domain) for answer in arranged.verdicts}
+    places = {(answer.place.protocol, answer.place.domain) for answer in arranged.verdicts}
     assert places == {("published", "general"), (changed.name, "aerial")}
     assert len(arranged.main_groups) == 2
 
@@ -164,7 +165,7 @@ def test_answers_are_marked_by_their_own_track() -> None:
     results = [result(cell("bolt", name, protocol=seeing), 60.0) for name in DATASETS]
     results += [result(cell("bolt", name, protocol=seeing, track="tta", k=0), 60.0) for name in DATASETS]
     arranged = arrange(results)
-    marked = {answer.track: arranged.selects_on_test(answer) for answer in arranged.verdicts}
+    marked = {answer.place.track: arranged.selects_on_test(answer) for answer in arranged.verdicts}
     assert marked == {"fewshot": False, "tta": True}
     assert {row.selects_on_test for row in arranged.rows if row.track == "fewshot"} == {False}
 
@@ -172,5 +173,5 @@ def test_answers_are_marked_by_their_own_track() -> None:
 def test_out_of_distribution_the_target_itself_does_not_count() -> None:
     shifted = replace(ROW, evaluated_on="bees", score=70.0)
     (answer,) = verdicts_of([ROW, shifted])
-    (score,) = answer.verdicts[0].comparison.methods
+    (score,) = answer.verdicts[0].methods
     assert (score.mean, score.n) == (pytest.approx(70.0), 1)

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.analysis.one_dataset import correct_by_method
 from orchestrator.analysis.rows import labels_of, row_list
 from orchestrator.analysis.scores import ReadPredictions, scores_of
-from orchestrator.analysis.verdict import VerdictSeries
+from orchestrator.analysis.verdict_series import VerdictSeries
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions
 from orchestrator.store.results import Result
@@ -38,24 +38,23 @@ def test_a_grid_with_one_dataset_gets_an_answer_about_that_dataset(tmp_path: Pat
     results = stored(store, grid(ACCURACIES, datasets=DATASETS[:1], seeds=(0, 1, 2)))
     over_datasets, on_dataset = answers(results, store.read_predictions)
     assert (over_datasets.dataset, on_dataset.dataset) == ("", DATASETS[0])
-    assert {v.comparison.outcome for v in over_datasets.verdicts} == {"undecided"}
+    assert {v.outcome for v in over_datasets.verdicts} == {"undecided"}
     assert [v.k for v in on_dataset.verdicts] == [1, 4]
     for verdict in on_dataset.verdicts:
-        comparison = verdict.comparison
-        assert (comparison.scope, comparison.best_set) == ("dataset", ("BOLT",))
-        assert (comparison.n, comparison.images) == (3, 1000)
+        assert (verdict.scope, verdict.best_set) == ("dataset", ("BOLT",))
+        assert (verdict.n, verdict.images) == (3, 1000)
         assert verdict.recommended == "BOLT"
         assert on_dataset.records()[0]["dataset"] == DATASETS[0]
-        assert {s.method: s.seeds for s in comparison.methods}["Zero-shot"] == 0
+        assert {s.method: s.seeds for s in verdict.methods}["Zero-shot"] == 0
         own = [r.evaluations[0].accuracy for r in results if (r.cell.method.name, r.cell.shots) == ("bolt", verdict.k)]
-        assert comparison.methods[0].mean == pytest.approx(np.mean(own))
+        assert verdict.methods[0].mean == pytest.approx(np.mean(own))
 
 
 def test_one_seed_speaks_for_its_support_images_only(tmp_path: Path) -> None:
     store = Store(tmp_path)
     results = stored(store, grid(ACCURACIES, datasets=DATASETS[:1], seeds=(0,), ks=(4,)))
     _, on_dataset = answers(results, store.read_predictions)
-    assert on_dataset.verdicts[0].comparison.scope == "draw"
+    assert on_dataset.verdicts[0].scope == "draw"
 
 
 def test_a_method_without_predictions_leaves_no_answer(tmp_path: Path) -> None:
@@ -97,7 +96,7 @@ def test_an_imbalanced_dataset_is_judged_by_balanced_accuracy(tmp_path: Path) ->
             results.append(replace(one, evaluations=(scored,)))
     store = Store(tmp_path)
     _, on_dataset = answers(stored(store, results), store.read_predictions)
-    comparison = on_dataset.verdicts[0].comparison
+    comparison = on_dataset.verdicts[0]
     assert on_dataset.metric == "balanced_accuracy"
     assert comparison.best_set == ("BOLT",)
     assert [score.mean for score in comparison.methods] == [pytest.approx(82.5), pytest.approx(54.375)]

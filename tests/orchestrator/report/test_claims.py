@@ -39,7 +39,7 @@ def test_a_method_without_seeds_lacks_no_seed(tmp_path: Path) -> None:
     accuracies = {"bolt": 46.0, "linear_probe": 45.0, "zero_shot": 0.0}
     arranged = on_one_dataset(tmp_path, grid(accuracies, datasets=DATASETS[:1], seeds=(0, 1, 2), ks=(4,)))
     (verdict,) = arranged.shown_verdicts[0].verdicts
-    assert {score.method: score.n for score in verdict.comparison.methods}["Zero-shot"] == 1
+    assert {score.method: score.n for score in verdict.methods}["Zero-shot"] == 1
     page = page_of(arranged)
     assert "3 seeds" in page
     assert "1 of 3 seeds" not in page

@@ -80,7 +80,7 @@ def test_a_missing_cell_is_a_dash_with_its_count_and_never_a_smaller_mean() -> N
     assert row[2].value is None
     (answer,) = arranged.verdicts
     verdict = answer.at(4)
-    assert {score.method: score.n for score in verdict.comparison.methods} == {"BOLT": 7, "Linear probe": 8}
+    assert {score.method: score.n for score in verdict.methods} == {"BOLT": 7, "Linear probe": 8}
 
 
 def test_a_number_over_fewer_seeds_says_so() -> None:

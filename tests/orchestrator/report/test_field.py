@@ -98,7 +98,7 @@ def test_reprinted_numbers_are_shown_only_if_asked_for() -> None:
 
 def test_the_best_sets_that_the_literature_supports() -> None:
     best = {
-        (answer.track, answer.backbone, verdict.k): set(verdict.comparison.best_set)
+        (answer.place.track, answer.place.backbone, verdict.k): set(verdict.best_set)
         for answer in field_verdicts()
         for verdict in answer.verdicts
     }

@@ -81,7 +81,7 @@ def test_a_switch_is_measured_against_the_nearest_protocol_present() -> None:
 def test_changed_protocols_have_no_verdict(tmp_path: Path) -> None:
     strict = grid({"bolt": 60.0, "linear_probe": 55.0})
     arranged = arrange([*strict, *under(STRICT.with_switches(sigma_sign="relu"), strict)])
-    assert [group.key.protocol for group in arranged.main_groups] == ["strict"]
+    assert [group.place.protocol for group in arranged.main_groups] == ["strict"]
     page = write(tmp_path, arranged.results).read_text(encoding="utf-8")
     assert page.count('class="headline"') == 1
     assert "What single switches do" in page

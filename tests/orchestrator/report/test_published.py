@@ -64,7 +64,7 @@ def test_the_best_sets_of_the_printed_few_shot_tables() -> None:
     assert sum(len(answer.verdicts) for answer in answers) == 30
     for answer in answers:
         for verdict in answer.verdicts:
-            both = verdict.k in undecided.get((answer.domain, answer.backbone), set())
-            assert set(verdict.comparison.best_set) == ({"bolt", "lora"} if both else {"bolt"})
-            assert verdict.comparison.n == (17 if answer.domain == "general" else 15)
+            both = verdict.k in undecided.get((answer.place.domain, answer.place.backbone), set())
+            assert set(verdict.best_set) == ({"bolt", "lora"} if both else {"bolt"})
+            assert verdict.n == (17 if answer.place.domain == "general" else 15)
     assert len(published_verdict_table(answers, "printed").rows) == 30

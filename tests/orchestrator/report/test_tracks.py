@@ -24,7 +24,7 @@ def test_tracks_have_groups_tables_and_sentences_of_their_own(tmp_path: Path) ->
     adapted = [at_test_time("bolt", dataset, seed, 90.0) for dataset in DATASETS for seed in (1, 2)]
     results = [*grid({"bolt": 60.0, "linear_probe": 55.0}), *adapted]
     arranged = arrange(results)
-    assert [group.key.track for group in arranged.groups] == ["fewshot", "tta"]
+    assert [group.place.track for group in arranged.groups] == ["fewshot", "tta"]
     first, second = (group.mean("BOLT", group.ks[-1]) for group in arranged.groups)
     assert (first.mean, second.mean) == (pytest.approx(60 + 4 + 3.5 + 1.35), 90.0)
     page = write(tmp_path, results).read_text(encoding="utf-8")

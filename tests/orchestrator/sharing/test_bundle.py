@@ -16,7 +16,7 @@ import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
-from orchestrator.analysis.comparison import RULE
+from orchestrator.analysis.verdict import RULE
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.cli.app import app
 from orchestrator.grid.load import grid_files

@@ -123,7 +123,7 @@ def test_answers_stand_in_the_order_of_the_grid(tmp_path: Path) -> None:
     for cell in reversed(grid.cells):
         store.write_result(*samples.predictions(result(cell, ACCURACIES[cell.method.name] + cell.seed)))
     results = read_grid_results(make_plan(grid, catalog, store), store)
-    about = [(answer.domain, answer.dataset) for answer in results.verdicts]
+    about = [(answer.place.domain, answer.dataset) for answer in results.verdicts]
     domains = list(dict.fromkeys(cell.domain for cell in grid.cells))
     assert [domain for domain, dataset in about if not dataset] == [*domains, ""]
     assert [dataset for domain, dataset in about if domain == domains[0]] == ["", "glyph-digits", "glyph-capitals"]

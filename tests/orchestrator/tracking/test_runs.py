@@ -89,7 +89,7 @@ def test_means_and_curves_say_what_the_verdicts_say() -> None:
     means = {(run.params["method"], int(run.params["k"])): run for run in runs if run.kind == "mean"}
     assert means.keys() == {(method, k) for method in ("bolt", "tip_adapter") for k in (1, 4)}
     for verdict in answer.verdicts:
-        for score in verdict.comparison.methods:
+        for score in verdict.methods:
             run = means[score.method, verdict.k]
             assert metrics_of(run)["accuracy_mean", 0] == pytest.approx(score.mean, abs=1e-4)
             assert metrics_of(run)["n", 0] == 6
