@@ -5,7 +5,7 @@ figure; ``tables/``, ``figures/``, ``costs`` and ``paper/`` (tables beside publi
 HTML pages, and ``write`` writes everything into a folder. Start reading in ``registry.py``.
 """
 
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import GridResults
 from orchestrator.report.terminal import terminal_summary
 from orchestrator.report.write import write_report
 

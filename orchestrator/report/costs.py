@@ -14,13 +14,11 @@ from orchestrator.analysis.costs import Cost, costs_of, frontier
 from orchestrator.analysis.data_efficiency import Images, images_to_reach
 from orchestrator.analysis.seed_means import Summary
 from orchestrator.analysis.verdict import Verdict
-from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import ComparisonGroup, GridResults
 from orchestrator.report.figures.by_dataset import drawn_ks
 from orchestrator.report.figures.drawing import FAINT, FigureFile, canvas, group_figure
 from orchestrator.report.figures.labels import PointLabel, label_points
-from orchestrator.report.notation import DASH, k_title
-from orchestrator.report.styles import NEUTRAL
+from orchestrator.report.styles import DASH, NEUTRAL, k_title
 from orchestrator.report.tables.common import group_table, method_entry, summary_entry
 from orchestrator.report.tables.table import Entry, Table, number
 from orchestrator.util.units import listed

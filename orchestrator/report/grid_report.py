@@ -7,7 +7,7 @@ from orchestrator.analysis.scores import check_scored
 from orchestrator.artifacts.head import EqualClasses, Head, equal_classes_of
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import GridResults
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.write import write_report
 from orchestrator.store import CorruptArtifact, Store

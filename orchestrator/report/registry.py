@@ -15,8 +15,7 @@ from multiprocessing import get_context
 from typing import Generic, TypeVar
 
 from orchestrator.report import costs
-from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import ComparisonGroup, GridResults
 from orchestrator.report.figures import by_dataset, curves
 from orchestrator.report.figures.drawing import FigureFile
 from orchestrator.report.paper.field import tables_beside_measured

@@ -8,8 +8,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from orchestrator.analysis.verdict_series import VerdictSeries
-from orchestrator.report.analysis.grid_results import GridResults
-from orchestrator.report.notation import DASH, SELECTED_NOTE, k_title
+from orchestrator.report.analysis import GridResults
+from orchestrator.report.styles import DASH, SELECTED_NOTE, k_title
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.report.tables.changes import effects_table
 from orchestrator.report.tables.table import Table

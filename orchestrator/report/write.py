@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.rows import rows_csv
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import GridResults
 from orchestrator.report.page.report_page import render_page
 from orchestrator.report.registry import T, tables_and_figures
 from orchestrator.report.tables.formats import FILE_FORMATS

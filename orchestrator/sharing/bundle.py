@@ -31,7 +31,7 @@ from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
 from orchestrator.core.recipes import SourceRecipe
 from orchestrator.planning.plan import Plan
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import GridResults
 from orchestrator.report.grid_report import text_limits
 from orchestrator.report.registry import report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS

@@ -11,7 +11,7 @@ from orchestrator.analysis.display_names import display_names
 from orchestrator.catalog import Catalog
 from orchestrator.core.events import OnProgress
 from orchestrator.grid import Grid
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import GridResults
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.styles import styles_of
 from orchestrator.store import Store

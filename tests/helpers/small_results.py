@@ -11,7 +11,7 @@ from rich.console import Console
 from bolt.protocol import STRICT, Protocol
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.report import terminal_summary, write_report
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import GridResults
 from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Timings
 
 TITLES = {"zero_shot": "Zero-shot", "bolt": "BOLT", "linear_probe": "Linear probe"}

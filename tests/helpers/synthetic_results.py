@@ -18,7 +18,7 @@ from orchestrator.analysis.rows import SourceRow
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.grid import load_grid
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import GridResults
 from orchestrator.report.grid_report import published_of
 from orchestrator.report.paper.published import published_accuracy, published_datasets
 from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Timings

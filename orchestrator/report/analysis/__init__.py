@@ -1,4 +1,9 @@
 """The numbers of a report: groups of comparable rows, and variants of methods.
 
-Start with ``grid_results`` and ``comparison_group``, which arrange the rows of ``orchestrator.analysis``.
+Start with ``GridResults`` and ``ComparisonGroup``, which arrange the rows of ``orchestrator.analysis``.
 """
+
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
+from orchestrator.report.analysis.grid_results import GridResults
+
+__all__ = ["ComparisonGroup", "GridResults"]

@@ -13,7 +13,7 @@ from orchestrator.analysis.metrics import METRICS, Metric
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import Summary, summarize_seeds
 from orchestrator.core.cell import Place
-from orchestrator.report.notation import DASH, SELECTED, digits_of
+from orchestrator.report.styles import DASH, SELECTED, digits_of
 from orchestrator.tracks import Track, stored_track
 from orchestrator.util.identity import slug
 from orchestrator.util.units import pluralize

@@ -15,8 +15,7 @@ from orchestrator.analysis.verdict_series import VerdictSeries, verdicts_of
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell, LabelOf, Place
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.notation import SELECTED
-from orchestrator.report.styles import Style, styles_of
+from orchestrator.report.styles import SELECTED, Style, styles_of
 from orchestrator.store.results import Failure, Result
 from orchestrator.tracks import TRACKS, MetricName, stored_track
 from orchestrator.util.grouping import grouped

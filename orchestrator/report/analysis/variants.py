@@ -8,8 +8,7 @@ from typing import Any
 
 from orchestrator.analysis.seed_means import Summary, seed_means, summarize
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import ComparisonGroup, GridResults
 from orchestrator.util.grouping import grouped
 
 SOURCES = "sources"

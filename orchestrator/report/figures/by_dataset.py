@@ -6,11 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import ComparisonGroup, GridResults
 from orchestrator.report.figures.drawing import FAINT, FigureFile, canvas, group_figure, heat_map, legend_below
-from orchestrator.report.notation import DASH, signed
-from orchestrator.report.styles import NEUTRAL
+from orchestrator.report.styles import DASH, NEUTRAL, signed
 
 _DRAWN_KS = (4, 16)
 """The k whose accuracies by dataset are drawn, as in the literature."""

@@ -6,13 +6,11 @@ from typing import Any
 
 from orchestrator.analysis.display_names import title_of
 from orchestrator.analysis.seed_means import Summary
-from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import ComparisonGroup, GridResults
 from orchestrator.report.analysis.variants import SOURCES, numeric_settings, paired_difference, variants_of
 from orchestrator.report.figures.drawing import FigureFile, canvas, group_figure, legend_below, plot_means
 from orchestrator.report.figures.labels import PointLabel, label_points
-from orchestrator.report.notation import at_k, k_title
-from orchestrator.report.styles import LINES, MARKERS, NEUTRAL
+from orchestrator.report.styles import LINES, MARKERS, NEUTRAL, at_k, k_title
 
 
 def accuracy_against_k(grid: GridResults, group: ComparisonGroup) -> FigureFile | None:

@@ -15,8 +15,8 @@ from typing import Any
 from markupsafe import escape
 
 from orchestrator.analysis.seed_means import Summary
-from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.notation import SELECTED, SELECTED_NOTE, at_k
+from orchestrator.report.analysis import ComparisonGroup
+from orchestrator.report.styles import SELECTED, SELECTED_NOTE, at_k
 
 INK, FAINT = "#1c2128", "#d4d9df"
 """The colours of text and of grid lines. :func:`inline_svg` replaces them by the colours of the page."""

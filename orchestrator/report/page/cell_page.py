@@ -14,9 +14,8 @@ from PIL import Image
 from orchestrator.analysis.display_names import display_names, summaries
 from orchestrator.models.inspection import CellInspection, SplitPredictions
 from orchestrator.report.figures.cell import coefficient_spectra, confusion_matrix, overlap_map, training_curves
-from orchestrator.report.notation import digits_of
 from orchestrator.report.page.rendering import render
-from orchestrator.report.styles import styles_of
+from orchestrator.report.styles import digits_of, styles_of
 from orchestrator.report.tables.table import Entry, Table, difference, number
 
 

@@ -9,7 +9,7 @@ import jinja2
 from markupsafe import Markup
 
 from orchestrator.report.figures.drawing import inline_svg
-from orchestrator.report.notation import k_title, signed
+from orchestrator.report.styles import k_title, signed
 from orchestrator.report.tables.changes import setting_text
 from orchestrator.report.tables.formats import to_html
 from orchestrator.util.identity import slug

@@ -11,11 +11,10 @@ from bolt.protocol import Protocol
 from orchestrator.analysis.comparable import base_protocol
 from orchestrator.analysis.display_names import title_of
 from orchestrator.analysis.verdict_series import VerdictSeries
-from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.grid_results import GridResults
-from orchestrator.report.notation import SELECTED, SELECTED_NOTE
+from orchestrator.report.analysis import ComparisonGroup, GridResults
 from orchestrator.report.page.rendering import render
 from orchestrator.report.registry import Figures, Tables
+from orchestrator.report.styles import SELECTED, SELECTED_NOTE
 from orchestrator.report.tables.changes import switches_text
 from orchestrator.store.results import Manifest
 from orchestrator.util.grouping import grouped

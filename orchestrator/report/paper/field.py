@@ -19,9 +19,9 @@ from orchestrator.analysis.verdict_series import VerdictSeries
 from orchestrator.catalog.location import Location, grids_folder
 from orchestrator.catalog.validation import StrictModel, validated
 from orchestrator.catalog.yaml_files import read_mapping
-from orchestrator.report.analysis.grid_results import GridResults
-from orchestrator.report.notation import DASH
+from orchestrator.report.analysis import GridResults
 from orchestrator.report.paper.published import Position, published_verdicts, read_published
+from orchestrator.report.styles import DASH
 from orchestrator.report.tables.table import Entry, Table, measured
 from orchestrator.tracks.base_to_new import BASE_CLASSES, HARMONIC_MEAN, NEW_CLASSES, harmonic_mean
 from orchestrator.util.identity import slug

@@ -9,8 +9,7 @@ from orchestrator.analysis.comparable import base_protocol
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import Summary, summarize_seeds
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import ComparisonGroup, GridResults
 from orchestrator.report.paper.published import AVERAGE, Position, published_rows
 from orchestrator.util.grouping import grouped
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal, TypeAlias
 
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import GridResults
 from orchestrator.report.paper.measured import Measured, measured_protocols
 from orchestrator.report.paper.published import Position, PublishedRow, notes_on, printed_rows, published_datasets
 from orchestrator.report.tables.table import Entry, Table, difference, measured, number, with_dagger, with_highlights

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from orchestrator.analysis.rows import Row, test_name
 from orchestrator.analysis.seed_means import Summary, summarize
-from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.grid_results import GridResults
-from orchestrator.report.notation import k_title
+from orchestrator.report.analysis import ComparisonGroup, GridResults
+from orchestrator.report.styles import k_title
 from orchestrator.report.tables.common import group_table, mean_entry, method_entry, score_entry, summary_entry
 from orchestrator.report.tables.table import Entry, Table, difference, highlighted, measured, number, with_dagger
 from orchestrator.tracks import stored_track

@@ -12,10 +12,9 @@ from orchestrator.analysis.comparable import base_protocol
 from orchestrator.analysis.display_names import title_of
 from orchestrator.analysis.seed_means import summarize
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import ComparisonGroup, GridResults
 from orchestrator.report.analysis.variants import variants_of
-from orchestrator.report.notation import DASH, k_title, signed
+from orchestrator.report.styles import DASH, k_title, signed
 from orchestrator.report.tables.common import group_table, mean_entry, method_entry
 from orchestrator.report.tables.table import Entry, Table, number, with_dagger
 from orchestrator.store.results import Evaluation, Result

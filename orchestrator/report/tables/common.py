@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from orchestrator.analysis.seed_means import Summary
-from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.grid_results import GridResults
-from orchestrator.report.notation import at_k
+from orchestrator.report.analysis import ComparisonGroup, GridResults
+from orchestrator.report.styles import at_k
 from orchestrator.report.tables.table import Entry, Table, measured, with_dagger, with_highlights
 from orchestrator.util.units import pluralize
 

@@ -9,7 +9,7 @@ from functools import cache
 import jinja2
 from markupsafe import Markup, escape
 
-from orchestrator.report.notation import SELECTED_NOTE, signed
+from orchestrator.report.styles import SELECTED_NOTE, signed
 from orchestrator.report.tables.latex import to_latex
 from orchestrator.report.tables.table import Entry, Table
 

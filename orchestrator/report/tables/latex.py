@@ -11,7 +11,7 @@ from typing import Any
 
 import jinja2
 
-from orchestrator.report.notation import DASH, MINUS, SELECTED, signed
+from orchestrator.report.styles import DASH, MINUS, SELECTED, signed
 from orchestrator.report.tables.table import Entry, Table
 
 _GREEK = (

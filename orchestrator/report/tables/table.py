@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from orchestrator.analysis.seed_means import Summary
-from orchestrator.report.notation import DASH, SELECTED, SELECTED_NOTE, signed
+from orchestrator.report.styles import DASH, SELECTED, SELECTED_NOTE, signed
 
 Highlight = Literal["", "best", "second"]
 

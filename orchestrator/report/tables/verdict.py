@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from orchestrator.analysis.best_set import MIN_DATASETS
 from orchestrator.analysis.verdict import Verdict
 from orchestrator.analysis.verdict_series import VerdictSeries
-from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.grid_results import GridResults
-from orchestrator.report.notation import at_k
+from orchestrator.report.analysis import ComparisonGroup, GridResults
+from orchestrator.report.styles import at_k
 from orchestrator.report.tables.common import method_entry
 from orchestrator.report.tables.table import Entry, Table, difference, number, with_dagger
 from orchestrator.util.identity import slug

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from statistics import median
 
-from orchestrator.report.analysis.grid_results import GridResults
-from orchestrator.report.notation import DASH
+from orchestrator.report.analysis import GridResults
+from orchestrator.report.styles import DASH
 from orchestrator.report.tables.common import method_entry
 from orchestrator.report.tables.table import Entry, Table, difference, number, with_dagger
 from orchestrator.tracks import stored_track

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.analysis.metrics import METRICS, Answers
 from orchestrator.analysis.scores import check_scored
 from orchestrator.analysis.seed_means import seed_means, summarize
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import GridResults
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.store.predictions import StoredPredictions, checked_predictions
 from orchestrator.store.results import Result

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bolt.protocol import STRICT
 from orchestrator.analysis.rows import SourceRow
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import GridResults
 from orchestrator.report.page.report_page import render_page
 from orchestrator.report.registry import report_tables
 from orchestrator.report.tables.table import Table

@@ -9,8 +9,8 @@ from bolt.protocol import PUBLISHED
 from orchestrator.analysis.rows import labels_of, row_list
 from orchestrator.analysis.scores import scores_of
 from orchestrator.core.cell import Cell, DatasetRef
-from orchestrator.report.analysis.grid_results import GridResults
-from orchestrator.report.notation import DASH
+from orchestrator.report.analysis import GridResults
+from orchestrator.report.styles import DASH
 from orchestrator.report.tables.accuracy import main_table
 from tests.helpers.small_results import ZERO_SHOT, arrange, cell, grid, is_cell, label, result
 

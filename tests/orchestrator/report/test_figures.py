@@ -15,8 +15,7 @@ import pytest
 
 from orchestrator.models.inspection import Overlap
 from orchestrator.report import registry
-from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import ComparisonGroup, GridResults
 from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
 from orchestrator.report.costs import accuracy_against_costs, power_of_ten
 from orchestrator.report.figures import drawing as figures_drawing

@@ -14,13 +14,13 @@ import pytest
 
 from orchestrator.analysis.seed_means import summarize
 from orchestrator.catalog.location import grids_folder
-from orchestrator.report.analysis.grid_results import GridResults
-from orchestrator.report.notation import DASH
+from orchestrator.report.analysis import GridResults
 from orchestrator.report.paper.measured import measured_protocols
 from orchestrator.report.paper.paper_tables import paper_tables, published_tables
 from orchestrator.report.paper.published import AVERAGE, published_footnotes, published_rows
 from orchestrator.report.published_report import write_published
 from orchestrator.report.registry import report_tables
+from orchestrator.report.styles import DASH
 from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
 from orchestrator.report.tables.latex import latex_escape, to_latex, to_latex_document
 from orchestrator.report.tables.table import Entry, Table, number

@@ -12,7 +12,7 @@ import pytest
 from bolt.protocol import PUBLISHED, STRICT
 from orchestrator.analysis.comparable import base_protocol
 from orchestrator.report.figures.by_dataset import dataset_dots
-from orchestrator.report.notation import DASH
+from orchestrator.report.styles import DASH
 from orchestrator.report.tables.changes import SwitchEffect, effects_table, switch_effects, switches_text
 from tests.helpers.small_results import DATASETS, arrange, cell, grid, result, terminal, under, write
 

@@ -10,10 +10,9 @@ import pytest
 
 from orchestrator.analysis.seed_means import summarize
 from orchestrator.report import registry
-from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis import ComparisonGroup, GridResults
 from orchestrator.report.costs import accuracy_against_costs, data_efficiency_table, frontier_table
-from orchestrator.report.notation import signed
+from orchestrator.report.styles import signed
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.report.tables.changes import variants_tables
 from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
