@@ -8,7 +8,7 @@ from orchestrator.analysis.verdict_series import VerdictSeries
 from orchestrator.report.page.rendering import render
 from orchestrator.report.paper.field import field_tables, field_verdicts, sources_table
 from orchestrator.report.paper.paper_tables import published_tables
-from orchestrator.report.paper.published import published_rows, published_verdicts
+from orchestrator.report.paper.published import published_accuracies, published_verdicts
 from orchestrator.report.tables.formats import FILE_FORMATS, to_html
 from orchestrator.report.tables.latex import to_latex_document
 from orchestrator.report.tables.table import Entry, Table, number
@@ -68,7 +68,7 @@ def _write(folder: Path, verdicts: Sequence[VerdictSeries], tables: Sequence[Tab
 
 def paper_verdicts() -> tuple[VerdictSeries, ...]:
     """Return the verdicts on the paper's few-shot accuracies."""
-    return published_verdicts({row.position: row.accuracy for row in published_rows() if row.track == _TRACK})
+    return published_verdicts({at: accuracy for at, accuracy in published_accuracies().items() if at.track == _TRACK})
 
 
 def published_verdict_table(verdicts: Sequence[VerdictSeries], scores: str) -> Table:

@@ -104,7 +104,7 @@ class FieldNumber:
     note: str
 
     @property
-    def place(self) -> Place:
+    def table(self) -> TableKey:
         """The table that the number belongs to."""
         return self.setting, self.metric, self.backbone
 
@@ -114,12 +114,11 @@ class FieldNumber:
         return self.method in field_sources().sources[self.source].own
 
 
-Place: TypeAlias = tuple[Setting, Metric, str]
+TableKey: TypeAlias = tuple[Setting, Metric, str]
 """What the numbers of one table share: setting, metric and backbone."""
 
 Line: TypeAlias = tuple[int, str, str, Mapping[str, Entry]]
 """A line of a table: k, method, source, and entries by dataset or average."""
-
 
 Scores: TypeAlias = Mapping[str, Mapping[int, float]]
 """Accuracies by dataset and seed."""
@@ -159,9 +158,9 @@ def field_sources() -> FieldSources:
 
 def field_tables(*, reprinted: bool = False) -> list[Table]:
     """Return the published numbers, a table for each setting, metric and backbone."""
-    places, order = dict.fromkeys(number.place for number in _shown(reprinted)), list(SETTINGS)
-    ordered = sorted(places, key=lambda place: order.index(place[0]))
-    return [_table(place, _published_lines(place, reprinted)) for place in ordered]
+    order = list(SETTINGS)
+    ordered = sorted(_published_lines(reprinted).items(), key=lambda item: order.index(item[0][0]))
+    return [_table(place, lines) for place, lines in ordered]
 
 
 def sources_table() -> Table:
@@ -179,12 +178,12 @@ def tables_beside_measured(grid: GridResults) -> list[Table]:
 
     The setting ``zero_shot`` gets no table. For each method, the numbers of the grid come before the published ones.
     """
-    tables = []
+    tables, published = [], _published_lines(reprinted=False)
     for place, lines in _measured_lines(grid).items():
-        published = _published_lines(place, reprinted=False)
-        if published and place[0] != "zero_shot":
-            order = list(dict.fromkeys(line[1] for line in (*lines, *published)))
-            both = sorted([*lines, *published], key=lambda line: (line[0], order.index(line[1]), line[2] != _HERE))
+        if place in published and place[0] != "zero_shot":
+            both = [*lines, *published[place]]
+            order = list(dict.fromkeys(method for _, method, *_ in both))
+            both.sort(key=lambda line: (line[0], order.index(line[1]), line[2] != _HERE))
             tables.append(_table(place, both))
     return tables
 
@@ -206,18 +205,20 @@ def _shown(reprinted: bool) -> Iterator[FieldNumber]:
     return (number for number in field_numbers() if reprinted or number.first_hand)
 
 
-def _published_lines(place: Place, reprinted: bool) -> list[Line]:
-    lines: dict[tuple[int, str, str], dict[str, Entry]] = {}
+def _published_lines(reprinted: bool) -> dict[TableKey, list[Line]]:
+    """Return the published lines by setting, metric and backbone, by increasing k."""
+    lines: dict[TableKey, dict[tuple[int, str, str], dict[str, Entry]]] = {}
     for number in _shown(reprinted):
-        if number.place == place:
-            name = field_sources().methods.get(number.method)
-            method = title_of(name) if name else number.method
-            source = number.source if number.first_hand else f"{number.source}, reprinted"
-            text = f"{number.accuracy:.2f}"
-            chosen = number.validation == "test"
-            entry = Entry(text, number.accuracy, selected=chosen, notes=_remarks(number))
-            lines.setdefault((number.k, method, source), {})[number.dataset] = entry
-    return sorted(((*key, entries) for key, entries in lines.items()), key=lambda line: line[0])
+        name = field_sources().methods.get(number.method)
+        method = title_of(name) if name else number.method
+        source = number.source if number.first_hand else f"{number.source}, reprinted"
+        chosen = number.validation == "test"
+        entry = Entry(f"{number.accuracy:.2f}", number.accuracy, selected=chosen, notes=_remarks(number))
+        lines.setdefault(number.table, {}).setdefault((number.k, method, source), {})[number.dataset] = entry
+    return {
+        place: sorted(((*line, entries) for line, entries in own.items()), key=lambda line: line[0])
+        for place, own in lines.items()
+    }
 
 
 def _remarks(number: FieldNumber) -> tuple[str, ...]:
@@ -231,9 +232,9 @@ def _remarks(number: FieldNumber) -> tuple[str, ...]:
     return tuple(filter(None, [validation, number.note]))
 
 
-def _measured_lines(grid: GridResults) -> dict[Place, list[Line]]:
+def _measured_lines(grid: GridResults) -> dict[TableKey, list[Line]]:
     """Return the lines that the grid has measured, by setting, metric and backbone. Variants have separate lines."""
-    scores: dict[Place, dict[tuple[int, str], dict[str, dict[int, float]]]] = {}
+    scores: dict[TableKey, dict[tuple[int, str], dict[str, dict[int, float]]]] = {}
     for group in grid.groups:
         setting = _SETTINGS_OF_TRACKS.get(group.place.track)
         if setting is None or group.ablations:
@@ -253,7 +254,7 @@ def _measured_lines(grid: GridResults) -> dict[Place, list[Line]]:
 
 
 def _halves(
-    scores: Mapping[Place, Mapping[tuple[int, str], Scores]], place: Place, line: tuple[int, str]
+    scores: Mapping[TableKey, Mapping[tuple[int, str], Scores]], place: TableKey, line: tuple[int, str]
 ) -> list[Scores]:
     """Return a line's accuracies on base and on new classes if the line has their harmonic means, otherwise nothing."""
     setting, metric, backbone = place
@@ -277,7 +278,7 @@ def _entries(own: Scores, *halves: Scores) -> dict[str, Entry]:
     return entries
 
 
-def _table(place: Place, lines: Iterable[Line]) -> Table:
+def _table(place: TableKey, lines: Iterable[Line]) -> Table:
     setting, metric, backbone = place
     lines = list(lines)
     columns = [name for name in _COLUMNS if any(name in entries for *_, source, entries in lines if source != _HERE)]

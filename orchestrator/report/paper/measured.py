@@ -7,10 +7,10 @@ from itertools import chain, product
 
 from orchestrator.analysis.comparable import base_protocol
 from orchestrator.analysis.rows import Row
-from orchestrator.analysis.seed_means import Summary, summarize_seeds
+from orchestrator.analysis.seed_means import Summary, seed_means, summarize
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis import ComparisonGroup, GridResults
-from orchestrator.report.paper.published import AVERAGE, Position, published_rows
+from orchestrator.report.paper.published import AVERAGE, Position, published_accuracies
 from orchestrator.util.grouping import grouped
 
 MEAN_BACKBONE = "mean"
@@ -81,7 +81,8 @@ class Measured:
         """
         parts = self.parts(position)
         scores = {str(i): {s: r.accuracy for s, r in self.rows(part).items()} for i, part in enumerate(parts)}
-        return summarize_seeds(scores, list(scores))
+        means = seed_means(scores, list(scores))
+        return summarize(list(means.values())) if means else None
 
     def missing_text(self, position: Position) -> str:
         """Return how many parts of a mean are measured, such as ``(3/8)``, for a mean that cannot be computed.
@@ -99,13 +100,13 @@ class Measured:
 @cache
 def paper_backbones() -> tuple[str, ...]:
     """Return the backbones over which the paper averages."""
-    return tuple(dict.fromkeys(row.backbone for row in published_rows() if row.backbone != MEAN_BACKBONE))
+    return tuple(dict.fromkeys(at.backbone for at in published_accuracies() if at.backbone != MEAN_BACKBONE))
 
 
 @cache
 def averaged_datasets(track: str, domain: str) -> tuple[str, ...]:
     """Return the datasets over which the paper averages on one track and domain."""
-    datasets = (row.dataset for row in published_rows() if (row.track, row.domain) == (track, domain))
+    datasets = (at.dataset for at in published_accuracies() if (at.track, at.domain) == (track, domain))
     return tuple(name for name in dict.fromkeys(datasets) if name != AVERAGE)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from orchestrator.report.analysis import GridResults
 from orchestrator.report.paper.measured import Measured, measured_protocols
-from orchestrator.report.paper.published import Position, PublishedRow, notes_on, printed_rows, published_datasets
+from orchestrator.report.paper.published import Position, notes_on, printed_tables, published_datasets
 from orchestrator.report.tables.table import Entry, Table, difference, measured, number, with_dagger, with_highlights
 from orchestrator.util.grouping import grouped
 from orchestrator.util.identity import slug
@@ -39,9 +39,9 @@ class Layout:
     columns: tuple[Axis, ...]
     split: Axis | None = None
 
-    def part_of(self, row: PublishedRow) -> str:
-        """Return the row's value on the axis ``split``; empty if the table is not split."""
-        return str(getattr(row, self.split)) if self.split else ""
+    def part_of(self, position: Position) -> str:
+        """Return the value of a position on the axis ``split``; empty if the table is not split."""
+        return str(getattr(position, self.split)) if self.split else ""
 
 
 _BY_DATASET: tuple[Axis, ...] = ("backbone", "shots", "method")
@@ -60,8 +60,7 @@ LAYOUTS = (
 
 _DOMAINS = {"general": "General datasets", "remote_sensing": "Remote-sensing datasets", "imagenet": "ImageNet"}
 
-
-Place: TypeAlias = Mapping[Axis, Any]
+Values: TypeAlias = Mapping[Axis, Any]
 """Values on some axes."""
 
 
@@ -89,15 +88,16 @@ def published_tables() -> Iterator[Table]:
     """Yield every table of the paper with the printed numbers, and with footnotes that explain some of them."""
     nothing = Measured("", GridResults(results=(), label_of=str))
     for layout in LAYOUTS:
-        yield _PaperTable(layout, printed_rows(layout.label), nothing).table()
+        yield _PaperTable(layout, printed_tables()[layout.label], nothing).table()
     yield from dataset_tables()
 
 
 def paper_tables(grid: GridResults) -> Iterator[Table]:
     """Yield the paper's tables that the grid has results for, with measured beside published accuracies."""
     for protocol, layout in product(measured_protocols(grid), LAYOUTS):
-        for part, rows in grouped(printed_rows(layout.label), layout.part_of).items():
-            made = _PaperTable(layout, rows, protocol, part)
+        printed = printed_tables()[layout.label]
+        for part, positions in grouped(printed, layout.part_of).items():
+            made = _PaperTable(layout, {at: printed[at] for at in positions}, protocol, part)
             if any(made.is_measured(label, block) for label, _ in made.methods() for block in made.blocks):
                 yield made.table()
     yield from dataset_tables(grid)
@@ -114,14 +114,14 @@ class _PaperTable:
         blocks: for each block of lines, its values on the layout's row axes, without the axis of methods.
     """
 
-    def __init__(self, layout: Layout, rows: Sequence[PublishedRow], measured: Measured, part: str = "") -> None:
-        self.layout, self.measured, self.part, self.track = layout, measured, part, rows[0].track
+    def __init__(self, layout: Layout, printed: Mapping[Position, float], measured: Measured, part: str = "") -> None:
+        self.layout, self.printed, self.measured, self.part = layout, printed, measured, part
+        self.track = next(iter(printed)).track
         self.axes: dict[Axis, list[Any]] = {
-            axis: list(dict.fromkeys(getattr(row, axis) for row in rows)) for axis in AXES
+            axis: list(dict.fromkeys(getattr(at, axis) for at in printed)) for axis in AXES
         }
         if len(self.axes["shots"]) > 1:
             self.axes["shots"] = [k for k in self.axes["shots"] if k]  # zero-shot, k = 0, is printed at each k
-        self.printed = {row.position: row.accuracy for row in rows}
         self.columns = self._combinations(layout.columns)
         self.blocks = self._combinations([axis for axis in layout.rows if axis != "method"])
         self.row_axes = tuple(axis for axis in layout.rows if not part or axis != layout.split)
@@ -173,11 +173,11 @@ class _PaperTable:
             methods += [pair for pair in own if pair[1] == name] or [(name, name)]
         return list(dict.fromkeys([*methods, *own]))
 
-    def _combinations(self, axes: Sequence[Axis]) -> list[Place]:
+    def _combinations(self, axes: Sequence[Axis]) -> list[Values]:
         """Return every combination of the values on some axes."""
         return [dict(zip(axes, values, strict=True)) for values in product(*(self.axes[axis] for axis in axes))]
 
-    def _position(self, place: Place, method: str) -> Position:
+    def _position(self, place: Values, method: str) -> Position:
         """Return the position of a number. An axis that ``place`` lacks has only one value in the whole table."""
         only = {axis: values[0] for axis, values in self.axes.items()}
         return Position(self.track, **{**only, **place, "method": method})
@@ -185,12 +185,12 @@ class _PaperTable:
     def _notes(self, values: Mapping[str, object]) -> tuple[str, ...]:
         return notes_on(self.layout.label, values)
 
-    def is_measured(self, label: str, block: Place) -> bool:
+    def is_measured(self, label: str, block: Values) -> bool:
         """Return whether any number of a method in a block is measured. One part of a mean is enough."""
         positions = (self._position({**block, **column}, label) for column in self.columns)
         return any(self.measured.rows(part) for position in positions for part in self.measured.parts(position))
 
-    def _block_rows(self, block: Place) -> list[tuple[Entry, ...]]:
+    def _block_rows(self, block: Values) -> list[tuple[Entry, ...]]:
         """Return the lines of all methods in a block, with best and second best highlighted in each column."""
         from bolt.methods import METHODS  # imports torch
 

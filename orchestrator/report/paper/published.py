@@ -4,9 +4,8 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated
 
-from pydantic import BeforeValidator, Field, TypeAdapter
+from pydantic import TypeAdapter
 
 from orchestrator.analysis.best_set import MIN_DATASETS, best_set
 from orchestrator.analysis.verdict_series import VerdictSeries
@@ -20,7 +19,7 @@ from orchestrator.util.errors import UserError
 AVERAGE = "Average"
 """What a position has in place of a dataset's name if it is a mean over the datasets of a table."""
 
-_CORRECT_TABLE = "tab:tta_general_ufm"
+_CORRECT_TABLE = "tta_general_ufm"
 """The paper prints one mean twice, with two values. The value in this table is the mean of the printed accuracies."""
 
 
@@ -37,22 +36,9 @@ class Position:
     track: str
     domain: str
     backbone: str
-    shots: Annotated[int, BeforeValidator(lambda k: k or 0), Field(alias="k")]
+    shots: int
     method: str
     dataset: str
-
-
-@dataclass(frozen=True)
-class PublishedRow(Position):
-    """One accuracy that the paper prints, in per cent, and the table that has it."""
-
-    table: str
-    accuracy: float
-
-    @property
-    def position(self) -> Position:
-        """The position alone, without the table and the accuracy."""
-        return Position(self.track, self.domain, self.backbone, self.shots, self.method, self.dataset)
 
 
 @dataclass(frozen=True)
@@ -94,9 +80,26 @@ class _Footnotes(StrictModel):
 
 
 @cache
-def published_rows() -> tuple[PublishedRow, ...]:
-    """Return every accuracy of every table, in the paper's order. Raises ``UserError`` if the file cannot be read."""
-    return TypeAdapter(tuple[PublishedRow, ...]).validate_python(read_published("results.csv"))
+def printed_tables() -> Mapping[str, Mapping[Position, float]]:
+    """Return the accuracies that each table of the paper prints, in per cent, in the paper's order.
+
+    The key is the table's label in the paper's source, without ``tab:``. Raises ``UserError`` if the file cannot be
+    read.
+    """
+    tables: dict[str, dict[Position, float]] = {}
+    for row in read_published("results.csv"):
+        k = int(row["k"] or 0)
+        at = Position(row["track"], row["domain"], row["backbone"], k, row["method"], row["dataset"])
+        tables.setdefault(row["table"].removeprefix("tab:"), {})[at] = float(row["accuracy"])
+    return tables
+
+
+@cache
+def published_accuracies() -> Mapping[Position, float]:
+    """Return every accuracy that the paper prints, in per cent."""
+    tables = printed_tables()
+    correct_last = sorted(tables, key=lambda label: label == _CORRECT_TABLE)
+    return {at: accuracy for label in correct_last for at, accuracy in tables[label].items()}
 
 
 @cache
@@ -122,11 +125,6 @@ def notes_on(label: str, values: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(note.text for note in published_footnotes() if label in note.tables and note.is_about(values))
 
 
-def printed_rows(label: str) -> tuple[PublishedRow, ...]:
-    """Return the rows of a table, in its order; empty for a table that the paper lacks. ``label``: without ``tab:``."""
-    return tuple(row for row in published_rows() if row.table == f"tab:{label}")
-
-
 def published_accuracy(
     track: str, backbone: str | None, domain: str, shots: int | None, method: str, dataset: str | None
 ) -> float | None:
@@ -140,13 +138,7 @@ def published_accuracy(
     if backbone is None or dataset is None:
         return None
     printed_shots = stored_track(track).published_shots(shots) or 0
-    return _accuracies().get(Position(track, domain, backbone, printed_shots, method, dataset))
-
-
-@cache
-def _accuracies() -> dict[Position, float]:
-    correct_last = sorted(published_rows(), key=lambda row: row.table == _CORRECT_TABLE)
-    return {row.position: row.accuracy for row in correct_last}
+    return published_accuracies().get(Position(track, domain, backbone, printed_shots, method, dataset))
 
 
 def published_verdicts(accuracies: Mapping[Position, float]) -> tuple[VerdictSeries, ...]:

@@ -14,7 +14,7 @@ from orchestrator.catalog import (
     missing_weights,
     prompt_templates,
 )
-from orchestrator.report.paper.published import published_datasets, published_rows
+from orchestrator.report.paper.published import published_accuracies, published_datasets
 from orchestrator.util.errors import UserError
 from tests.helpers.command import invoke
 
@@ -105,9 +105,9 @@ def test_names_in_the_papers_tables_are_complete_and_agree(catalog: Catalog) -> 
     for domain in ("general", "remote_sensing"):
         printed = {row.dataset for row in published_datasets() if row.domain == domain}
         assert {entry.published_as for entry in catalog.datasets_of(domain)} == printed
-    variants = {row.dataset for row in published_rows() if row.track == "ood"} - {"Average"}
+    variants = {at.dataset for at in published_accuracies() if at.track == "ood"} - {"Average"}
     assert {e.published_as for e in catalog.datasets_of("imagenet")} - {None} == variants
-    backbones = {row.backbone for row in published_rows()} - {"mean"}
+    backbones = {at.backbone for at in published_accuracies()} - {"mean"}
     assert {e.published_as for e in catalog.backbones.values()} - {None} == backbones
 
 

@@ -32,7 +32,7 @@ def test_every_number_has_one_source_and_every_source_a_number() -> None:
     numbers, sources = field_numbers(), field_sources()
     assert len(numbers) == 1782
     assert {one.source for one in numbers} == set(sources.sources)
-    assert len({(one.source, one.place, one.k, one.method, one.dataset) for one in numbers}) == len(numbers)
+    assert len({(one.source, one.table, one.k, one.method, one.dataset) for one in numbers}) == len(numbers)
     for key, source in sources.sources.items():
         assert set(source.own) <= {one.method for one in found(source=key)}, key
     assert set(sources.methods.values()) <= set(METHODS)
@@ -70,7 +70,7 @@ def test_harmonic_means_and_averages_agree_with_their_parts_but_for_known_slips(
     by_line: dict[tuple[object, ...], dict[str, float]] = {}
     for one in field_numbers():
         by_place.setdefault((one.source, one.method, one.dataset), {})[one.metric] = one.accuracy
-        by_line.setdefault((one.source, one.method, one.metric, one.place, one.k), {})[one.dataset] = one.accuracy
+        by_line.setdefault((one.source, one.method, one.metric, one.table, one.k), {})[one.dataset] = one.accuracy
     wrong_h = {
         key[:2]
         for key, own in by_place.items()
