@@ -32,19 +32,19 @@ class Cost:
         sources: whether the method reads source models, which the user must then have.
         operations: counted operations to adapt, in units of the forward pass of one image through the image tower.
         memory: peak of memory in bytes.
-        trainable_parameters: the number of trainable parameters, which must be kept to predict.
+        parameters: the number of trainable parameters, which must be kept to predict.
         seconds: measured time to adapt. It depends on other work on the machine, so the recommendation ignores it.
     """
 
     sources: bool | None = None
     operations: float | None = None
     memory: int | None = None
-    trainable_parameters: int | None = None
+    parameters: int | None = None
     seconds: float | None = None
 
     def of(self, kind: str) -> float:
         """Return the cost of one kind: one of :func:`kinds` or ``seconds``; infinity if it is unknown."""
-        found = self.trainable_parameters if kind == "parameters" else getattr(self, kind)
+        found = getattr(self, kind)
         return math.inf if found is None else float(found)
 
 
@@ -79,13 +79,12 @@ def costs_of(rows: Iterable[Row], results: Mapping[str, Result]) -> dict[str, Co
 
 
 def _cost(rows: Sequence[Row], results: Mapping[str, Result]) -> Cost:
-    counted = [_counted(results[row.cell_id]) if row.cell_id in results else None for row in rows]
-    known = [found for found in counted if found is not None]
+    known = [found for row in rows if row.cell_id in results and (found := _counted(results[row.cell_id]))]
     return Cost(
         sources=any(sources for sources, _ in known) if known else None,
         operations=median(operations for _, operations in known) if known else None,
         memory=round(median(row.peak_memory_mib for row in rows) * _MIB),
-        trainable_parameters=round(median(row.trainable_parameters for row in rows)),
+        parameters=round(median(row.trainable_parameters for row in rows)),
         seconds=median(row.fit_seconds for row in rows),
     )
 

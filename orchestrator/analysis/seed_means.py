@@ -34,9 +34,3 @@ def seed_means(scores: Mapping[str, Mapping[int, float]], datasets: Sequence[str
         return {}
     complete = set.intersection(*(set(scores.get(dataset, {})) for dataset in datasets))
     return {seed: math.fsum(scores[d][seed] for d in datasets) / len(datasets) for seed in sorted(complete)}
-
-
-def summarize_seeds(scores: Mapping[str, Mapping[int, float]], datasets: Sequence[str]) -> Summary | None:
-    """Return the mean and deviation of the seeds' means (:func:`seed_means`); ``None`` if no seed has every dataset."""
-    means = seed_means(scores, datasets)
-    return summarize(list(means.values())) if means else None

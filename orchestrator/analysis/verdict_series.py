@@ -68,7 +68,7 @@ def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[s
     methods = []
     for score in verdict.methods:
         cost = verdict.cost(score.method)
-        costs = {"trained_numbers": cost.trainable_parameters, "seconds": cost.seconds, "memory": cost.memory}
+        costs = {"trained_numbers": cost.parameters, "seconds": cost.seconds, "memory": cost.memory}
         costs |= {"operations": cost.operations, "needs_sources": cost.sources}
         methods.append({**asdict(score), "in_best_set": score.in_best_set, **costs})
     return {

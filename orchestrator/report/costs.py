@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.costs import Cost, costs_of, frontier
+from orchestrator.analysis.costs import costs_of, frontier
 from orchestrator.analysis.data_efficiency import Images, images_to_reach
 from orchestrator.analysis.seed_means import Summary
 from orchestrator.analysis.verdict import Verdict
@@ -46,14 +46,14 @@ def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table |
 
     ``None`` if fewer than two methods have a mean.
     """
-    means, costs = _means(group, k), _costs(grid, group, k)
+    means, verdict = _means(group, k), _verdict(grid, group, k)
     if len(means) < 2:
         return None
-    found = _frontiers(group, means, costs)
+    found = _frontiers(group, means, verdict)
     rows = []
     for method, mean in sorted(means.items(), key=lambda item: -group.metric.sign * item[1].mean):
         kinds = [_KINDS[kind][0] for kind, own in found.items() if method in own]
-        cost = costs.get(method, Cost())
+        cost = verdict.cost(method)
         rows.append(
             (
                 method_entry(grid, method),
@@ -62,7 +62,7 @@ def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table |
                 number(cost.operations, ",.0f"),
                 number(cost.seconds),
                 number(cost.memory / 2**20 if cost.memory is not None else None, ",.0f"),
-                number(cost.trainable_parameters, ",.0f"),
+                number(cost.parameters, ",.0f"),
             )
         )
     note = (
@@ -82,40 +82,34 @@ def accuracy_against_costs(grid: GridResults, group: ComparisonGroup) -> Iterato
     fewer than two methods with a support have a mean.
     """
     k = drawn_ks(group)[-1]
-    means, costs = _means(group, k), _costs(grid, group, k)
+    means, verdict = _means(group, k), _verdict(grid, group, k)
     if sum(method not in group.fixed for method in means) < 2:
         return
-    known = [kind for kind in _KINDS if all(costs.get(method, Cost()).of(kind) < math.inf for method in means)]
+    known = [kind for kind in _KINDS if all(verdict.cost(method).of(kind) < math.inf for method in means)]
     first, axis = ("operations", "operations") if "operations" in known else ("parameters", "trainable parameters")
     others = [kind for kind in known if kind != first]
-    yield _figure(grid, group, k, means, costs, [first], name=f"costs_{first}", title=f"against {axis}")
-    yield _figure(grid, group, k, means, costs, others, name="costs_others", title="against other costs")
+    yield _figure(grid, group, k, means, verdict, [first], name=f"costs_{first}", title=f"against {axis}")
+    yield _figure(grid, group, k, means, verdict, others, name="costs_others", title="against other costs")
 
 
 def _means(group: ComparisonGroup, k: int) -> dict[str, Summary]:
     return {method: mean for method in group.methods if (mean := group.mean(method, k))}
 
 
-def _verdict(grid: GridResults, group: ComparisonGroup, k: int) -> Verdict | None:
-    """Return the verdict over the datasets of a group at one k, if there is one."""
-    verdicts = (series.at(k) for series in grid.verdicts_about(group) if not series.dataset)
-    return next(verdicts, None)
+def _verdict(grid: GridResults, group: ComparisonGroup, k: int) -> Verdict:
+    """Return the verdict over the datasets of a group at one k, with the methods' costs.
 
-
-def _costs(grid: GridResults, group: ComparisonGroup, k: int) -> Mapping[str, Cost]:
-    """Return what each method of a group costs at one k.
-
-    The group's verdict gives the costs. Without a verdict, the operations and the sources are unknown.
+    If there is none, the returned verdict has no best set, and the operations and the sources are unknown.
     """
-    if (verdict := _verdict(grid, group, k)) is not None:
-        return verdict.costs
-    return costs_of((row for method in group.methods for row in group.rows_at(method, k)), {})
+    verdicts = (series.at(k) for series in grid.verdicts_about(group) if not series.dataset)
+    rows = (row for method in group.methods for row in group.rows_at(method, k))
+    return next(verdicts, None) or Verdict("datasets", methods=(), pairs=(), n=0, costs=costs_of(rows, {}))
 
 
-def _frontiers(group: ComparisonGroup, means: Mapping[str, Summary], costs: Mapping[str, Cost]) -> dict[str, list[str]]:
+def _frontiers(group: ComparisonGroup, means: Mapping[str, Summary], verdict: Verdict) -> dict[str, list[str]]:
     """Return kind of cost -> the methods on the frontier: no method with an equal or lower cost has a better mean."""
     scores = {method: group.metric.sign * mean.mean for method, mean in means.items()}
-    return {kind: frontier(scores, {method: cost.of(kind) for method, cost in costs.items()}) for kind in _KINDS}
+    return {kind: frontier(scores, {m: cost.of(kind) for m, cost in verdict.costs.items()}) for kind in _KINDS}
 
 
 def _frontiers_text(grid: GridResults, found: Mapping[str, list[str]], most: int) -> str:
@@ -125,24 +119,22 @@ def _frontiers_text(grid: GridResults, found: Mapping[str, list[str]], most: int
 
 
 def _figure(
-    grid: GridResults, group: ComparisonGroup, k: int, means: Mapping[str, Summary], costs: Mapping[str, Cost],
+    grid: GridResults, group: ComparisonGroup, k: int, means: Mapping[str, Summary], verdict: Verdict,
     kinds: Sequence[str], *, name: str, title: str,
 ) -> FigureFile:  # fmt: skip
-    verdict = _verdict(grid, group, k)
-    best = verdict.best_set if verdict else ()
-    found = {kind: methods for kind, methods in _frontiers(group, means, costs).items() if kind in kinds}
+    found = {kind: methods for kind, methods in _frontiers(group, means, verdict).items() if kind in kinds}
 
     def draw(axes: Any, kind: str) -> list[PointLabel]:
         """Draw the methods' means against one kind of cost, and the Pareto frontier as steps.
 
         Returns the names to write beside the points.
         """
-        values = [costs[method].of(kind) / _UNITS.get(kind, 1.0) for method in means]
+        values = [verdict.cost(method).of(kind) / _UNITS.get(kind, 1.0) for method in means]
         xs, ticks = _log_axis([max(value, _SHORTEST) if kind == "seconds" else value for value in values])
         places, labels = dict(zip(means, xs, strict=True)), []
         for method, mean in means.items():
             style = grid.styles[method]
-            inside = style.colour if method in best else "none"
+            inside = style.colour if method in verdict.best_set else "none"
             axes.errorbar(
                 [places[method]], [mean.mean], yerr=[mean.std or 0.0], color=style.colour, marker=style.marker or "o",
                 markersize=7, markerfacecolor=inside, markeredgewidth=1.4, elinewidth=1.0, zorder=4,
@@ -169,7 +161,7 @@ def _figure(
         plots[0].set_ylabel(f"mean {group.metric.title} (%)")
         for axes, own in zip(plots, labels, strict=True):  # names are placed in the final layout
             label_points(axes, own)
-        filled = " Filled: may be the best, at 95 %." if best else ""
+        filled = " Filled: may be the best, at 95 %." if verdict.best_set else ""
         mean = f"Mean {group.mean_text} over {group.dataset_count()}."
         caption = f"{_frontiers_text(grid, found, 6)} {_NOTE}{filled} {mean} {group.deviation_text('Whiskers')}"
         if "seconds" in kinds:
@@ -207,8 +199,7 @@ def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | 
     number can be given.
     """
     last = group.ks[-1]
-    verdict = _verdict(grid, group, last)
-    best = verdict.best_set if verdict else ()
+    best = _verdict(grid, group, last).best_set
     references = [method for method in best if method not in group.fixed][:_REFERENCES]
     rows = []
     for method in (one for one in group.methods if one not in group.fixed):

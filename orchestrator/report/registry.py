@@ -87,7 +87,7 @@ GROUP_FIGURES: list[Kind[FigureFile]] = [
 ]
 
 REPORT_TABLES: list[Kind[Table]] = [
-    Kind(verdict.verdict_tables_over_domains, "files"),
+    Kind(verdict.verdict_tables, "files"),
     Kind(accuracy.explorer_tables, "datasets"),
     Kind(changes.effects_table, "switches"),
     Kind(accuracy.published_table, "published"),

@@ -34,15 +34,15 @@ def mean_runs(
             cell, label = group[0].cell, labels[group[0].cell.id]
             where = {"domain": domain or ALL_DOMAINS, "k": str(k)} | ({"dataset": dataset} if dataset else {})
             low, high = score.interval or (None, None)
-            cost = verdict.costs.get(score.method)
+            cost = verdict.cost(score.method)
             numbers = {
                 f"{series.metric}_mean": score.mean,
                 "n": float(score.n),
                 "difference": score.difference,
                 "difference_low": low,
                 "difference_high": high,
-                "trainable_parameters": cost.trainable_parameters if cost else None,
-                "fit_seconds": cost.seconds if cost else None,
+                "trainable_parameters": cost.parameters,
+                "fit_seconds": cost.seconds,
             }
             average = f"mean of {pluralize(score.n, 'seed' if dataset else 'dataset')}"
             if dataset and not score.seeds:

@@ -11,7 +11,7 @@ from operator import attrgetter
 from orchestrator.analysis.comparable import seedless_methods
 from orchestrator.analysis.metrics import METRICS, Metric
 from orchestrator.analysis.rows import Row
-from orchestrator.analysis.seed_means import Summary, summarize_seeds
+from orchestrator.analysis.seed_means import Summary, seed_means, summarize
 from orchestrator.core.cell import Place
 from orchestrator.report.styles import DASH, SELECTED, digits_of
 from orchestrator.tracks import Track, stored_track
@@ -121,20 +121,27 @@ class ComparisonGroup:
         """Return whether the method's accuracy is the zero-shot accuracy everywhere: its gain is always 0."""
         return all(row.gain == 0 for row in self.rows if row.method == method)
 
-    def mean(
+    def seed_means(
         self, method: str, k: int, value_of: ValueOf = _SCORE, *, tests: Sequence[str] | None = None
-    ) -> Summary | None:
-        """Return the mean and deviation over seeds of one method at one k.
+    ) -> dict[int, float]:
+        """Return for each seed the mean of ``value_of(row)`` over ``tests``, for one method at one k.
 
-        For each seed, ``value_of(row)`` is averaged over ``tests``, by default the test splits that count in means.
-        A seed is left out if it has no row or the value ``None`` on any of ``tests``. ``None`` if no seed remains.
+        By default, ``tests`` are the test splits that count in means. A seed is left out if it has no row or the value
+        ``None`` on any of them.
         """
         tests = self.tests(k, averaged=True) if tests is None else tests
         scores: dict[str, dict[int, float]] = {}
         for test in tests:
             values = {seed: value_of(row) for seed, row in self.rows_by_seed(method, k, test).items()}
             scores[test] = {seed: value for seed, value in values.items() if value is not None}
-        return summarize_seeds(scores, tests)
+        return seed_means(scores, tests)
+
+    def mean(
+        self, method: str, k: int, value_of: ValueOf = _SCORE, *, tests: Sequence[str] | None = None
+    ) -> Summary | None:
+        """Return the mean and deviation over seeds of :meth:`seed_means`; ``None`` if no seed remains."""
+        means = self.seed_means(method, k, value_of, tests=tests)
+        return summarize(list(means.values())) if means else None
 
     def measured_tests(self, method: str, k: int) -> str:
         """Return how many of the averaged test splits have a result of the method: ``3/8``."""

@@ -93,20 +93,26 @@ class GridResults:
         return unscored_sentence([result.cell.id for result in self.results if result.cell.id not in scored])
 
     @cached_property
+    def finished(self) -> frozenset[str]:
+        """The ids of the cells that have a result."""
+        return frozenset(result.cell.id for result in self.results)
+
+    @cached_property
+    def failed(self) -> frozenset[str]:
+        """The ids of the cells that have a failure. A cell may have finished since."""
+        return frozenset(failure.id for failure in self.failures)
+
+    @cached_property
     def left_out(self) -> list[Cell]:
         """The planned cells that the races no longer need, and that have neither a result nor a failure."""
-        unneeded = left_out_cells(self.raced) - self._ended
+        unneeded = left_out_cells(self.raced) - self.finished - self.failed
         return [cell for cell in self.planned if cell.id in unneeded]
 
     @cached_property
     def missing(self) -> list[Cell]:
         """The planned cells that have neither a result nor a failure, and that no race leaves out."""
-        settled = self._ended.union(cell.id for cell in self.left_out)
+        settled = self.finished.union(self.failed, (cell.id for cell in self.left_out))
         return [cell for cell in self.planned if cell.id not in settled]
-
-    @property
-    def _ended(self) -> set[str]:
-        return {result.cell.id for result in self.results} | {failure.id for failure in self.failures}
 
     @cached_property
     def _ablations(self) -> frozenset[tuple[Place, str]]:

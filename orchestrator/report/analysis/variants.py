@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.analysis.seed_means import Summary, seed_means, summarize
+from orchestrator.analysis.seed_means import Summary, summarize
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis import ComparisonGroup, GridResults
 from orchestrator.util.grouping import grouped
@@ -106,10 +106,6 @@ def paired_difference(group: ComparisonGroup, label: str, base: str, k: int) -> 
 
     The score of a seed is its mean over test splits. ``None`` without a common seed.
     """
-    tests, means = group.tests(k, averaged=True), []
-    for method in (label, base):
-        rows = {test: group.rows_by_seed(method, k, test) for test in tests}
-        scores = {test: {seed: row.score for seed, row in own.items()} for test, own in rows.items()}
-        means.append(seed_means(scores, tests))
-    common = [seed for seed in means[0] if seed in means[1]]
-    return summarize([means[0][seed] - means[1][seed] for seed in common]) if common else None
+    changed, unchanged = group.seed_means(label, k), group.seed_means(base, k)
+    differences = [mean - unchanged[seed] for seed, mean in changed.items() if seed in unchanged]
+    return summarize(differences) if differences else None

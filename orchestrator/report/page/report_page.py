@@ -33,8 +33,6 @@ def render_page(
 
     ``inspected``: ids of the cells that have a page in ``../cells``.
     """
-    failed = {failure.id for failure in grid.failures}
-    finished = {result.cell.id for result in grid.results}
     planned = {cell.id for cell in grid.planned}
     verdict_groups = _verdict_groups(grid, figures)
     methods = len(set(grid.method_names.values()))
@@ -54,9 +52,8 @@ def render_page(
         selected_note=SELECTED_NOTE,
         tables={section: [table for table in own if table.rows] for section, own in tables[None].items()},
         sources=grouped(grid.sources, lambda source: (source.domain, source.backbone)),
-        finished=len(planned & finished) if planned else len(finished),
-        planned=len(planned) or len(finished | failed),
-        finished_ids=finished,
+        finished=len(planned & grid.finished) if planned else len(grid.finished),
+        planned=len(planned) or len(grid.finished | grid.failed),
         last=max((result.manifest.finished_at for result in grid.results), default=""),
         files_beside=files_beside,
     )

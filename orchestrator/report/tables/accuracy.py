@@ -1,9 +1,9 @@
 """Tables of scores: by k, dataset, test set, group of classes and epoch, and beside the published accuracy."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from orchestrator.analysis.rows import Row, test_name
-from orchestrator.analysis.seed_means import Summary, summarize
+from orchestrator.analysis.seed_means import summarize
 from orchestrator.report.analysis import ComparisonGroup, GridResults
 from orchestrator.report.styles import k_title
 from orchestrator.report.tables.common import group_table, mean_entry, method_entry, score_entry, summary_entry
@@ -149,7 +149,7 @@ def shift_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | No
     for test in tests:
         name = _test_title(group, test)
         header += [name, f"{name}, own classes"] if test in partial else [name]
-    rows = [[method_entry(grid, method), *_shift_entries(group, k, method)] for method in group.methods]
+    rows = [[method_entry(grid, method), *_shift_entries(group, k, method, partial)] for method in group.methods]
     averaged = len(group.tests(k, averaged=True))
     note = (
         f"{group.score_text}, mean ± sample standard deviation over seeds ({group.seeds_text}). The "
@@ -165,38 +165,30 @@ def shift_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | No
     return group_table(group, "shift", title, note, header, rows, k=k, best=True, warned=grid)
 
 
-def _shift_entries(group: ComparisonGroup, k: int, method: str) -> list[Entry]:
-    """Return one method's entries in the table: the means, then the accuracy on each test set."""
-    partial, missing = _partial_tests(group, k), f"({group.measured_tests(method, k)})"
-    gain = None if group.is_zero_shot(method) else group.mean(method, k, lambda row: row.score_gain)
-    mean_gain = gain.mean if gain else None
-    entries = [summary_entry(group, method, group.mean(method, k), gain=mean_gain, missing=missing)]
-    if partial:
-        own, zero_shot = _own_class_means(group, k, method)
-        own_gain = None if gain is None or own is None or zero_shot is None else own.mean - zero_shot.mean
-        entries.append(summary_entry(group, method, own, gain=own_gain))
-    for test in group.tests(k):
-        entries.append(score_entry(group, method, k, test))
-        if test in partial:
-            own = group.mean(method, k, lambda row: row.accuracy_own_classes, tests=[test])
-            entries.append(summary_entry(group, method, own))
-    return entries
+def _shift_entries(group: ComparisonGroup, k: int, method: str, partial: Collection[str]) -> list[Entry]:
+    """Return one method's entries in the table: the means, then the accuracy on each test set.
 
-
-def _own_class_means(group: ComparisonGroup, k: int, method: str) -> tuple[Summary | None, Summary | None]:
-    """Return the mean accuracy of the method over the shifted test sets, and that of zero-shot.
-
-    Predictions are limited to the classes of each test set.
+    ``partial``: the test sets that also have a column in which predictions are limited to their own classes.
     """
-    partial = _partial_tests(group, k)
 
     def own(row: Row) -> float | None:
         return row.accuracy_own_classes if row.test in partial else row.accuracy
 
-    def zero_shot(row: Row) -> float | None:
+    def own_zero_shot(row: Row) -> float | None:
         return row.accuracy_zero_shot_own_classes if row.test in partial else row.accuracy_zero_shot
 
-    return group.mean(method, k, own), group.mean(method, k, zero_shot)
+    gain = None if group.is_zero_shot(method) else group.mean(method, k, lambda row: row.score_gain)
+    lead, missing = gain.mean if gain else None, f"({group.measured_tests(method, k)})"
+    entries = [summary_entry(group, method, group.mean(method, k), gain=lead, missing=missing)]
+    if partial:
+        mean, zero_shot = group.mean(method, k, own), group.mean(method, k, own_zero_shot)
+        lead = mean.mean - zero_shot.mean if gain and mean and zero_shot else None
+        entries.append(summary_entry(group, method, mean, gain=lead))
+    for test in group.tests(k):
+        entries.append(score_entry(group, method, k, test))
+        if test in partial:
+            entries.append(summary_entry(group, method, group.mean(method, k, own, tests=[test])))
+    return entries
 
 
 def _partial_tests(group: ComparisonGroup, k: int) -> frozenset[str]:

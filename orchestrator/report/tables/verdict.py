@@ -13,15 +13,9 @@ from orchestrator.util.identity import slug
 from orchestrator.util.units import pluralize
 
 
-def verdict_tables(grid: GridResults, group: ComparisonGroup) -> Iterator[Table]:
-    """Make a table for each verdict about a group. Ablations and changed protocols have no verdicts."""
-    about = grid.verdicts_about(group)
-    return (_verdict_table(grid, series, verdict) for series in about for verdict in series.verdicts)
-
-
-def verdict_tables_over_domains(grid: GridResults) -> Iterator[Table]:
-    """Make a table for each verdict about all domains together."""
-    about = [series for series in grid.verdicts if not series.place.domain]
+def verdict_tables(grid: GridResults, group: ComparisonGroup | None = None) -> Iterator[Table]:
+    """Make a table for each verdict about a group; without ``group``, about all domains together."""
+    about = grid.verdicts_about(group) if group else [one for one in grid.verdicts if not one.place.domain]
     return (_verdict_table(grid, series, verdict) for series in about for verdict in series.verdicts)
 
 

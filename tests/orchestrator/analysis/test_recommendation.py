@@ -18,10 +18,10 @@ from orchestrator.analysis.verdict_series import VerdictSeries
 from orchestrator.core.cell import Place
 
 COSTS = {
-    "bolt": Cost(sources=True, operations=800, memory=100, trainable_parameters=1_000),
-    "lora": Cost(sources=False, operations=4_000, memory=300, trainable_parameters=80_000),
-    "atlas": Cost(sources=True, operations=8_000, memory=200, trainable_parameters=200),
-    "zero_shot": Cost(sources=False, operations=0, memory=50, trainable_parameters=0),
+    "bolt": Cost(sources=True, operations=800, memory=100, parameters=1_000),
+    "lora": Cost(sources=False, operations=4_000, memory=300, parameters=80_000),
+    "atlas": Cost(sources=True, operations=8_000, memory=200, parameters=200),
+    "zero_shot": Cost(sources=False, operations=0, memory=50, parameters=0),
 }
 
 

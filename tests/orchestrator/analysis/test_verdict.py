@@ -91,7 +91,7 @@ def test_costs_are_medians_over_cells() -> None:
     results = [replace(r, trainable_parameters=n) for r, n in zip(results, (10, 20, 90), strict=True)]
     (answer,) = arrange(results).verdicts
     cost = answer.verdicts[0].costs["BOLT"]
-    assert (cost.trainable_parameters, cost.seconds, cost.memory) == (20, 0.5, 100 * 2**20)
+    assert (cost.parameters, cost.seconds, cost.memory) == (20, 0.5, 100 * 2**20)
 
 
 def test_operations_are_counted_from_the_cells_and_source_models_are_named() -> None:

@@ -18,7 +18,7 @@ from orchestrator.report.tables.changes import variants_tables
 from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
 from orchestrator.report.tables.latex import latex_escape, to_latex
 from orchestrator.report.tables.table import Entry, Table, highlighted, measured
-from orchestrator.report.tables.verdict import verdict_tables, verdict_tables_over_domains
+from orchestrator.report.tables.verdict import verdict_tables
 from tests.helpers.small_results import arrange, cell, grid, is_cell, result, write
 
 
@@ -89,13 +89,13 @@ def test_the_verdict_table_compares_every_method_with_the_first() -> None:
     assert [entry.value for entry in probe[2:]] == [pytest.approx(v) for v in (63.85, -5.0, -5.0, -5.0, 8, 2)]
     assert zero_shot[-1].value is None
     assert arranged.verdicts[0].verdicts[1].statement() in table.note
-    assert list(verdict_tables_over_domains(arranged)) == []
+    assert list(verdict_tables(arranged)) == []
 
 
 def test_all_domains_together_have_their_own_verdict_tables() -> None:
     accuracies = {"bolt": 60.0, "linear_probe": 55.0}
     arranged = arrange(grid(accuracies) + grid(accuracies, domain="aerial"))
-    tables = list(verdict_tables_over_domains(arranged))
+    tables = list(verdict_tables(arranged))
     assert [len(table.rows) for table in tables] == [2, 2]
     assert {row[6].value for table in tables for row in table.rows} == {16}
     assert len({table.name for group in arranged.groups for table in verdict_tables(arranged, group)}) == 4
