@@ -4,7 +4,7 @@ Only this module chooses the metric: the user's choice or, without one, the metr
 accuracy and the accuracy of the worst class follow from every result. The other metrics need the stored predictions.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.core.cell import Cell
@@ -65,8 +65,9 @@ def scores_of(
     return scores
 
 
-def unscored_sentence(cell_ids: Sequence[str]) -> str:
-    """Return a sentence on the results without a score, given the ids of their cells; empty without ids."""
+def unscored_sentence(results: Sequence[Result], scored: Container[str]) -> str:
+    """Return a sentence on the results whose cells are not in ``scored``; empty if there are none."""
+    cell_ids = [result.cell.id for result in results if result.cell.id not in scored]
     verb = "has" if len(cell_ids) == 1 else "have"
     what = f"{pluralize(len(cell_ids), 'result')} without predictions {verb} no score"
     return f"{what}: {listed(cell_ids, _NAMED)}" if cell_ids else ""

@@ -171,9 +171,8 @@ def result_rows(
     chosen = metric or listing.metric
     rows = row_list(done, listing.labels, scores_of(done, chosen, store.read_predictions))
     check_scored(rows, chosen, listing.name)
-    scored = {row.cell_id for row in rows}
-    unscored = [one.cell.id for one in done if one.cell.id not in scored]
-    return rows, "; ".join(filter(None, (damaged, unscored_sentence(unscored))))
+    unscored = unscored_sentence(done, {row.cell_id for row in rows})
+    return rows, "; ".join(filter(None, (damaged, unscored)))
 
 
 def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> tuple[Records, str]:
@@ -195,8 +194,7 @@ def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = 
         for cell_id, splits in predictions.items()
         for split in splits
     ]
-    unscored = [one.cell.id for one in done if one.cell.id not in predictions]
-    return records, "; ".join(filter(None, (damaged, unscored_sentence(unscored))))
+    return records, "; ".join(filter(None, (damaged, unscored_sentence(done, predictions))))
 
 
 def _with_intervals(split: StoredPredictions) -> dict[str, float]:

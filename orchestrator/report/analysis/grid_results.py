@@ -89,8 +89,7 @@ class GridResults:
     @property
     def unscored(self) -> str:
         """A sentence on the results whose score needs predictions that the store lacks; empty if there are none."""
-        scored = {row.cell_id for row in self.rows}
-        return unscored_sentence([result.cell.id for result in self.results if result.cell.id not in scored])
+        return unscored_sentence(self.results, {row.cell_id for row in self.rows})
 
     @cached_property
     def finished(self) -> frozenset[str]:
