@@ -313,12 +313,14 @@ class ArtifactCache:
     def _load_backbone(self, tower: FrozenTower) -> Backbone:
         entry = self.catalog.backbone(tower.backbone.name)
         for swapped, variant in ((False, entry), (True, swap_activation(entry))):
-            if backbone_ref(variant) == tower.backbone:
-                if tower.size_bytes(self.catalog) and self.store.is_intact(tower.address):
-                    return tower.read(variant, self.artifact(tower.address), self.device)
-                backbone = load_backbone(variant, self.device, swapped=swapped, keep_text=False)
-                return_freed_memory()  # of the checkpoint
-                return backbone
+            if backbone_ref(variant) != tower.backbone:
+                continue
+            if tower.size_bytes(self.catalog) and self.store.is_intact(tower.address):
+                artifact = self.artifact(tower.address)
+                return tower.read(variant, artifact, self.device)
+            backbone = load_backbone(variant, self.device, swapped=swapped, keep_text=False)
+            return_freed_memory()  # of the checkpoint
+            return backbone
         raise UserError(f"backbone {entry.name} changed since the grid was read", hint="run the same command again")
 
 

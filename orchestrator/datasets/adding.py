@@ -151,6 +151,9 @@ def add_dataset(
         kept = old.prompts if isinstance(old.prompts, dict) else {}
         words = Words(known, {folder: kept.get(word, ()) for folder, word in known.items()}, ())
     checked = check_images(name, layout, words, options, catalog_file, advance)
+    table = dataset_folder(checked.entry, layout.data_root) / layout.route.get("file", "")
+    if table.suffix.lower() == ".tar" and not table.is_file():
+        checked.fields["contents"] = cached_digest(*files_of(table))
     if not old:  # before the entry is written, so that a killed command leaves no entry without checksums
         record_checksums(checked.entry, layout.data_root)
     write_entry(checked, options.domain, catalog_files, replaces=old is not None)
@@ -191,9 +194,6 @@ def check_images(
     fields |= {"smallest_class": min(raw.class_sizes("train")), "image_side": found.image_side}
     if found.rotated:
         fields["exif_rotation"] = True
-    table = dataset_folder(entry, layout.data_root) / layout.route.get("file", "")
-    if table.suffix.lower() == ".tar" and not table.is_file():
-        fields["contents"] = cached_digest(*files_of(table))
     notes = (*layout.notes, *words.notes, *image_notes(found, raw))
     return CheckedImages(entry, fields, notes, found.copies)
 
