@@ -143,15 +143,15 @@ def _source_pool(request: Request, images: OwnImages, console: Console) -> Mappi
     if not folder.is_dir():
         return {"rule": "leave_one_out", "domain": request.sources}
     write_entries(files[-1], {"checkpoints": {}}, replace=True)  # removes the checkpoints that an earlier run adopted
-    with explained(FileNotFoundError, where="--sources"):
+    with explained(FileNotFoundError, ValueError, where="--sources"):
         checkpoints = [str(path) for path in checkpoint_paths(folder).values()]
-        try:
-            say = partial(print_line, console=console)
-            datasets = adopt_checkpoints(checkpoints, request.backbone.name, None, files, say=say)
-        except UserError as error:
-            unnamed = "--dataset" in error.hint
-            hint = "name each file after one of the datasets that `data list` shows" if unnamed else error.hint
-            raise UserError(error.what, where=f"--sources {error.where}".rstrip(), hint=hint) from None
+    try:
+        say = partial(print_line, console=console)
+        datasets = adopt_checkpoints(checkpoints, request.backbone.name, None, files, say=say)
+    except UserError as error:
+        unnamed = "--dataset" in error.hint
+        hint = "name each file after one of the datasets that `data list` shows" if unnamed else error.hint
+        raise UserError(error.what, where=f"--sources {error.where}".rstrip(), hint=hint) from None
     return {"rule": "leave_one_out", "datasets": datasets}
 
 

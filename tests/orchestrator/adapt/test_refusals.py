@@ -77,6 +77,7 @@ def _bomb(place: Path) -> None:
         (None, {"data_root": "nowhere"}, "--data-root: "),
         (None, {"sources": "nowhere"}, "aerial"),
         (None, {"sources": "empty", "methods": ("bolt_pooled",)}, "no checkpoint"),
+        (None, {"sources": "twins", "methods": ("bolt_pooled",)}, "both named a: rename one"),
         (None, {"sources": "glyphs"}, "none of the methods reads source models"),
         (None, {"images": DatasetOptions(templates=("no place",))}, "--template: "),
         (None, {"methods": ("zero_shot", "zero_shot")}, "twice"),
@@ -93,6 +94,9 @@ def test_wrong_folders_and_options_are_named(
 ) -> None:
     write_photographs(tmp_path / "ware", 2)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "twins").mkdir()
+    for name in ("a.pt", "a.safetensors"):
+        (tmp_path / "twins" / name).touch()
     (tmp_path / "file").write_text("no folder")
     (tmp_path / "taken.html").mkdir()
     if spoil is not None:
