@@ -125,8 +125,8 @@ def _summary(model: type) -> str:
 
 
 def _attributes(model: type) -> dict[str, str]:
-    """Field -> meaning, from the part "Attributes:" of a class's docstring."""
-    text = (inspect.getdoc(model) or "").partition("Attributes:\n")[2]
+    """Field -> meaning, from the parts "Attributes:" of the docstrings of a class and its base classes."""
+    text = "\n".join((inspect.getdoc(base) or "").partition("Attributes:\n")[2] for base in model.__mro__)
     entries = re.findall(r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", text, re.MULTILINE)
     return {name: _plain(" ".join(meaning.split())) for names, meaning in entries for name in names.split(", ")}
 

@@ -94,7 +94,11 @@ Inside = Annotated[str, AfterValidator(_check_inside)]
 
 
 class OwnRoute(BaseRoute):
-    """Base class of the routes to images of the user. ``folder``: path of their folder under the data root."""
+    """Base class of the routes to images of the user.
+
+    Attributes:
+        folder: path of their folder under the data root.
+    """
 
     folder: Inside
 
