@@ -15,7 +15,7 @@ from rich.console import Console
 from bolt.image_folders import image_suffixes, part_of
 from orchestrator.catalog import DatasetEntry, dataset_folder, partial_folder
 from orchestrator.catalog.routes import HuggingFaceRoute
-from orchestrator.datasets.fetching.by_hub import fetch_from_hub, needed_files, repository
+from orchestrator.datasets.fetching.by_hub import fetch_from_hub, hub_size, repository
 from orchestrator.datasets.layouts import COLUMNS, Layout, find_layout
 from orchestrator.datasets.prepare import FetchJob, check_space
 from orchestrator.datasets.routes.parquet import features_in, read_parquet, shards_of
@@ -110,7 +110,7 @@ def _entry(name: str, route: Mapping[str, Any], page: str) -> DatasetEntry:
 def _fetch(entry: DatasetEntry, data_root: Path, console: Console, endpoint: str | None) -> None:
     """Fetch the files of an entry into the folder ``NAME.partial``, and rename this folder when it is complete."""
     inner = partial_folder(entry, data_root)
-    size = sum(file.size or 0 for file in needed_files(entry, endpoint)[1].values())
+    size = hub_size(entry, endpoint)
     print_line(f"{entry.name}: {human_bytes(size)} from {entry.licence}", console)
     print_line(check_space([FetchJob(entry, size, bytes_in(inner))], data_root), console)
     with dataset_lock(entry.name, data_root):

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from orchestrator.catalog import DatasetEntry, dataset_folder, missing_data, partial_folder
-from orchestrator.datasets.fetching import FETCHERS
+from orchestrator.datasets.fetching import FETCHERS, download_size
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.splits import split_manifest
 from orchestrator.datasets.state import RECORD, Record, StagingArea, bytes_in, dataset_lock, other_data, read_record
@@ -49,7 +49,8 @@ class FetchJob:
     @property
     def space(self) -> int:
         """Bytes of disk space that are still needed, 0 if unknown."""
-        return max(0, (self.size or 0) * FETCHERS[self.entry.route.kind].space - self.begun)
+        copies = 1 if self.entry.route.kind == "huggingface" else 2  # an archive is kept until all is unpacked
+        return max(0, (self.size or 0) * copies - self.begun)
 
     @property
     def line(self) -> str:
@@ -88,8 +89,7 @@ def plan_preparation(
         elif entry.route.kind not in FETCHERS:
             by_hand.append(entry)
         else:
-            size = entry.download_bytes or FETCHERS[entry.route.kind].size(entry)
-            jobs.append(FetchJob(entry, size, bytes_in(partial_folder(entry, data_root))))
+            jobs.append(FetchJob(entry, download_size(entry), bytes_in(partial_folder(entry, data_root))))
     return there, jobs, by_hand
 
 
@@ -132,7 +132,7 @@ def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
     inner = partial_folder(entry, data_root)  # takes the place of the data root until the dataset is complete
     staging = StagingArea(inner / entry.name, inner / "downloads", console)
     staging.downloads.mkdir(parents=True, exist_ok=True)
-    revision, files = FETCHERS[entry.route.kind].fetch(entry, staging)
+    revision, files = FETCHERS[entry.route.kind](entry, staging)
     try:
         manifest = split_manifest(entry, open_dataset(entry, inner))
     except UserError as error:

@@ -77,7 +77,7 @@ class Verified:
         excluded: number of images that were excluded before this check.
         decoded: number of images that were checked, broken images included.
         image_side: side in pixels of a square with as many pixels as the images have on average; 0 without images.
-        own_split: a line if the split file differs from the published file.
+        differs: lines on how the counts and the split file differ from the catalog.
     """
 
     entry: DatasetEntry
@@ -89,12 +89,7 @@ class Verified:
     excluded: int
     decoded: int
     image_side: int
-    own_split: tuple[str, ...]
-
-    @property
-    def differs(self) -> list[str]:
-        """Lines on how the counts differ from the catalog, and the line in ``own_split``."""
-        return [*split_manifest(self.entry, self.raw).differs(self.entry), *self.own_split]
+    differs: tuple[str, ...]
 
 
 def check_image(raw: RawDataset, name: str, index: int) -> ImageCheck:
@@ -139,7 +134,7 @@ def verify_dataset(
         excluded=len(excluded_images(entry, data_root)),
         decoded=total,
         image_side=math.ceil(math.sqrt(sum(pixels) / len(pixels))) if pixels else 0,
-        own_split=own_splits([entry], data_root),
+        differs=(*split_manifest(entry, raw).differs(entry), *own_splits([entry], data_root)),
     )
 
 

@@ -5,32 +5,30 @@ files of one kind of route. A new kind is one module here and one entry in ``FET
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import suppress
 
 from orchestrator.catalog import DatasetEntry
-from orchestrator.datasets.fetching.by_archive import archive_size, fetch_archive
+from orchestrator.catalog.routes import ArchiveRoute, HuggingFaceRoute
+from orchestrator.datasets.fetching.by_archive import fetch_archive
 from orchestrator.datasets.fetching.by_hub import fetch_from_hub, hub_size
 from orchestrator.datasets.fetching.by_torchvision import fetch_by_torchvision
+from orchestrator.datasets.fetching.download import announced_size
 from orchestrator.datasets.state import Fetched, StagingArea
+from orchestrator.util.errors import UserError
 
-
-class Fetcher(NamedTuple):
-    """How the files of one kind of route are fetched.
-
-    Attributes:
-        fetch: fetches all files into a staging area.
-        space: disk space per fetched byte; 2 where an archive is kept until its unpacked files are complete.
-        size: asks a server for the size of the download in bytes, for a catalog entry that does not state the size.
-    """
-
-    fetch: Callable[[DatasetEntry, StagingArea], Fetched]
-    space: int
-    size: Callable[[DatasetEntry], int | None] = lambda entry: None
-
-
-FETCHERS = {
-    "archive": Fetcher(fetch_archive, 2, archive_size),
-    "torchvision": Fetcher(fetch_by_torchvision, 2),
-    "huggingface": Fetcher(fetch_from_hub, 1, hub_size),
+FETCHERS: dict[str, Callable[[DatasetEntry, StagingArea], Fetched]] = {
+    "archive": fetch_archive,
+    "torchvision": fetch_by_torchvision,
+    "huggingface": fetch_from_hub,
 }
-"""Kind of a route -> how its files are fetched."""
+"""Kind of a route -> the function that fetches all files into a staging area."""
+
+
+def download_size(entry: DatasetEntry) -> int | None:
+    """Return the bytes to fetch, as the catalog or else the server states them; ``None`` if neither does."""
+    if entry.download_bytes is None and isinstance(entry.route, ArchiveRoute):
+        return announced_size(entry.route.url)
+    if entry.download_bytes is None and isinstance(entry.route, HuggingFaceRoute):
+        with suppress(UserError):
+            return hub_size(entry)
+    return entry.download_bytes

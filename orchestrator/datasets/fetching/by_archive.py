@@ -5,7 +5,7 @@ from urllib.parse import unquote, urlsplit
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ArchiveRoute
-from orchestrator.datasets.fetching.download import announced_size, download
+from orchestrator.datasets.fetching.download import download
 from orchestrator.datasets.fetching.unpack import unpack
 from orchestrator.datasets.state import Fetched, StagingArea
 from orchestrator.util.console import print_line
@@ -21,12 +21,6 @@ def fetch_archive(entry: DatasetEntry, staging: StagingArea) -> Fetched:
     print_line(f"unpacking {archive.name}", staging.console)
     unpack(archive, staging.folder)
     return None, {archive.name: entry.route.checksum or f"sha256:{file_digest(archive)}"}
-
-
-def archive_size(entry: DatasetEntry) -> int | None:
-    """Return the size of the archive in bytes, as its server states it."""
-    assert isinstance(entry.route, ArchiveRoute)
-    return announced_size(entry.route.url)
 
 
 def file_name(url: str) -> str:

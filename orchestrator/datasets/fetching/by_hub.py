@@ -58,12 +58,9 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | No
     return revision, checksums
 
 
-def hub_size(entry: DatasetEntry) -> int | None:
-    """Return the bytes of the needed files; ``None`` if the hub cannot be asked."""
-    try:
-        return sum(file.size or 0 for file in needed_files(entry, None)[1].values())
-    except UserError:
-        return None
+def hub_size(entry: DatasetEntry, endpoint: str | None = None) -> int:
+    """Return the bytes of the needed files. Raises ``UserError`` as :func:`needed_files`."""
+    return sum(file.size or 0 for file in needed_files(entry, endpoint)[1].values())
 
 
 def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[str, RepoSibling]]:
