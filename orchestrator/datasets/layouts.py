@@ -7,6 +7,7 @@ class names. No image is decoded.
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,7 +161,22 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     if "test" in parts:
         refuse_untested(names, [path.name for path in class_folders(parts["test"])], folder)
     notes = unused_notes(given, parts.values())
+    if "test" not in parts and (series := _series(classes)):
+        what = f"images of one series, such as {series}..., may be both learned from and tested on"
+        notes.append(f"{what}, which makes results too good; to keep series together, give train/ and test/")
     return _checked(Layout(folder.parent, route, recipe, names, tuple(notes), parts=parts), given)
+
+
+def _series(classes: Sequence[Path]) -> str:
+    """Return the beginning of the names of one series, such as ``video0_frame``, if most images are in series.
+
+    The names of a series have a number in front of the last one, as frames of videos have, and a class has several.
+    """
+    images = [(path, image.stem) for path in classes for image in images_below(path)]
+    found = ((path, re.fullmatch(r"(.*\d.*\D)\d+", name)) for path, name in images)
+    series = {each: count for each, count in Counter((path, m[1]) for path, m in found if m).items() if count > 1}
+    most = len(series) >= 2 * len(classes) and 2 * sum(series.values()) > len(images)
+    return min(series)[1] if most else ""
 
 
 def _classes(parts: Mapping[str, Path], folder: Path) -> list[Path]:

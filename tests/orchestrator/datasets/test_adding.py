@@ -317,7 +317,7 @@ def test_verify_counts_and_lists_and_keeps_the_other_images_in_their_part(tmp_pa
     assert dataset_ref(entry, tmp_path) != identity
     again = verify_dataset(entry, left, tmp_path)
     assert (again.broken, again.excluded) == ((), 1)
-    assert again.differs == ["train: catalog 24, data 23"]
+    assert again.differs == ("train: catalog 24, data 23",)
 
 
 @pytest.mark.e2e

@@ -1,6 +1,7 @@
 """Tables that ``data add`` reads; what is only near to them is refused with the reason, never read as another."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +310,19 @@ def test_images_that_belong_together_and_may_be_split_are_remarked(column: str, 
     """Regression: a patient's images were divided among training and test without a word."""
     table = _csv(tmp_path, f"path,label,{column}", "cat,a", "dog,a", "cat,b", "dog,b")
     assert any("add a column 'split'" in note for note in find_layout(table).notes) == noted
+
+
+@pytest.mark.parametrize(
+    ("name", "noted"),
+    [("clip{0}_frame{1:03}", True), ("{0:05}_{1:05}", True), ("n02085620_{0}{1}", False), ("{0}{1}", False)],
+)
+def test_frames_and_slices_that_may_be_split_are_remarked(name: str, noted: bool, tmp_path: Path) -> None:
+    """Regression: frames of one video were divided among training and test without a word."""
+    for label in "ab":
+        (tmp_path / label).mkdir()
+        for video, frame in product(range(3), range(4)):
+            (tmp_path / label / f"{name.format(video, frame)}.png").touch()
+    assert any("to keep series together" in note for note in find_layout(tmp_path).notes) == noted
 
 
 @pytest.mark.parametrize("names", ["HAM_images_part_1 HAM_images_part_2", "images_001 images_002", "batch1 batch2"])
