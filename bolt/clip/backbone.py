@@ -21,7 +21,7 @@ from bolt.clip.precision import check_precision, plain_torch
 from bolt.clip.preprocess import normalise
 from bolt.clip.text_tower import TextTower
 from bolt.clip.tower import ImageTower, tower_digest
-from bolt.clip.tower_shape import Activation
+from bolt.clip.tower_shape import Activation, UnsupportedTower
 from bolt.protocol import Precision
 from bolt.util.ranges import AtLeast1, check_value
 
@@ -99,9 +99,8 @@ class Backbone:
             mean, std: normalisation per channel; by default that of the model.
             resize, interpolation: see :class:`bolt.clip.input_size.InputSize`; by default those of the model.
 
-        Raises ``bolt.clip.tower_shape.UnsupportedTower`` if the image tower's input is not square, and ``ValueError``
-        if the image tower's weights are not float32, or if ``logit_scale`` is not the logarithm of a factor from 1 to
-        1000.
+        Raises ``bolt.clip.tower_shape.UnsupportedTower``, a ``ValueError``, if the image tower's input is not square or
+        its weights are not float32, or if ``logit_scale`` is not the logarithm of a factor from 1 to 1000.
         """
         import open_clip  # takes seconds to import
 
@@ -109,12 +108,12 @@ class Backbone:
             model = copy.deepcopy(model)
         visual = model.get_submodule("visual")
         if other := {str(weight.dtype) for weight in visual.parameters()} - {"torch.float32"}:
-            raise ValueError(f"{name} has {', '.join(sorted(other))} weights; convert them first: model.float()")
+            raise UnsupportedTower(f"{name} has {', '.join(sorted(other))} weights; convert them first: model.float()")
         mean = mean or getattr(visual, "image_mean", None) or open_clip.OPENAI_DATASET_MEAN
         std = std or getattr(visual, "image_std", None) or open_clip.OPENAI_DATASET_STD
         stored = model.get_parameter("logit_scale").item()
         if not 0 <= stored <= math.log(1000) + 1e-6:  # the logarithm of 1000 is a little more in float32
-            raise ValueError(
+            raise UnsupportedTower(
                 f"the logit_scale of {name} is {stored:g}, but it must be the natural logarithm of a factor from 1 to "
                 "1000, such as 4.605 for the factor 100"
             )

@@ -93,7 +93,7 @@ def convert_image_tower(
         inner = converted
         layout = "open_clip CLIP" if prefix.endswith("visual.") else "open_clip image tower"
     if outside := len(tensors) - len(inner):
-        notes.append(f"{outside} tensors outside the image tower were left out")
+        notes.append(f"tensors outside the image tower that were left out: {outside}")
     check_tensors(converted, {name: tuple(tensor.shape) for name, tensor in state.items()})
     _check_values(converted, state)
     kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in converted.values()} - {"float32"})

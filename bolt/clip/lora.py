@@ -93,15 +93,15 @@ def merge_lora(
         merged, ranks, scales = merged + 1, ranks | {len(a)}, scales | {scale}
     if not merged + merged_before:
         raise _refused("it changes the text tower only")
-    notes = [f"{merged_before} matrices of a LoRA were merged into the weights already"] * (merged_before > 0)
+    notes = [f"matrices of a LoRA that were merged into the weights already: {merged_before}"] * (merged_before > 0)
     if merged:
         listed = " and ".join(map(str, sorted(ranks))), " and ".join(f"{scale:g}" for scale in sorted(scales))
         into = "the weights beside it" if whole else "the pre-trained tower"
-        notes.append(f"a LoRA of rank {listed[0]}, scale {listed[1]}: {merged} matrices were merged into {into}")
+        notes.append(f"a LoRA of rank {listed[0]}, scale {listed[1]} was merged into {into}; its matrices: {merged}")
     if left_out := len(pairs) - merged - merged_before:
-        notes.append(f"{left_out} matrices of the text tower were left out")
+        notes.append(f"matrices of the text tower that were left out: {left_out}")
     if not whole and (other := [name for name in rest if not _own_name(name, pretrained)]):
-        notes.append(f"{len(other)} tensors outside the image tower were left out")
+        notes.append(f"tensors outside the image tower that were left out: {len(other)}")
     if not whole and (stated := settings.get("base_model_name_or_path")):
         notes.append(f"it states that it was trained on {stated}")
     return base, "; ".join(notes)

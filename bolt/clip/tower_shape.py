@@ -9,7 +9,7 @@ Activation = Literal["gelu", "quick_gelu"]
 
 
 class UnsupportedTower(ValueError):
-    """The architecture of an image tower or a text tower is not supported."""
+    """An image tower, a text tower or the scale of their similarity is not supported."""
 
 
 @dataclass(frozen=True)

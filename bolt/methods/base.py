@@ -61,7 +61,7 @@ class Method:
         palette: the method's position in the report's lists of colours, markers and lines; ``None``: the position is
             computed from the name. Positions from 19 on repeat colours. Two methods of one colour must not be in one
             test-time figure.
-        paper: address of the paper or of the reference implementation.
+        paper: address of the paper or of the reference implementation; ``None`` if there is neither.
         adapt: ``adapt(task, settings) -> Adapted``. An error that it raises is recorded as the cell's failure.
         settings_class: a frozen dataclass, whose defaults are the recommended recipe; by default the type that
             ``adapt`` states for its ``settings``. Settings are part of a cell's identity.
@@ -111,7 +111,7 @@ class Method:
 
     name: str
     title: str
-    paper: str
+    paper: str | None
     adapt: Callable[[Task, Any], Adapted]
     settings_class: type[Any] = NoneType
     version: int = 1

@@ -74,14 +74,15 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
             choice = Choice(next(number for number, trial in enumerate(trials) if not trial.left_out))
         chosen = trials[choice.best]
 
+        inputs = CellInputs(chosen.cell, loaded)
+        if images.has_test:  # before the training, which starts again if the command is killed after it
+            build_missing(with_inputs(inputs.artifacts.test_features), inputs.loaded, console, "test images")
         began = time.perf_counter()
         with console.status(f"{chosen.text}: adapting to all images"), threads_for(chosen.candidate, images.total):
-            inputs = CellInputs(chosen.cell, loaded)
             task = make_task(inputs)
             adapted = inputs.method.adapt(task, inputs.settings)
         final_seconds, evaluation = time.perf_counter() - began, None
         if images.has_test:
-            build_missing(with_inputs(inputs.artifacts.test_features), inputs.loaded, console, "test images")
             with console.status("scoring the test images"):
                 evaluation = evaluate_cell(inputs, adapted)[0].evaluation
 

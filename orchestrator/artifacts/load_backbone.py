@@ -101,6 +101,7 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
     if absent := missing_weights(entry):
         raise absent
     from bolt.clip.backbone import Backbone
+    from bolt.clip.tower_shape import UnsupportedTower
 
     if entry.weights.path is None:
         _check_listed(entry, swapped)
@@ -111,7 +112,7 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
             text.load(), text.tokenize, entry.name, given_away=True, load_again=load_again,
             mean=entry.mean, std=entry.std, resize=entry.resize, interpolation=entry.interpolation,
         )  # fmt: skip
-    except ValueError as error:  # the tower is not supported, or a number in the weights is wrong
+    except UnsupportedTower as error:
         raise UserError(f"backbone {entry.name}: {error}") from None
     built, stated = backbone.activation, "quick_gelu" if entry.quick_gelu else "gelu"
     if built != stated:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from bolt.clip.augment import SUPPORT_CROP
-from bolt.methods import METHODS, Method
+from bolt.methods import METHODS, Method, UnknownName
 from bolt.task.support import NESTED_DRAWS
 from bolt.training.meta import MetaRecipe
 from orchestrator.artifacts.features import SupportFeatures, TestFeatures, TestViewFeatures, ValidationFeatures
@@ -21,6 +21,7 @@ from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.datasets.images import SHORT_SIDE_CAP
 from orchestrator.tracks import TRACKS
+from orchestrator.util.errors import UserError
 
 Totals = Mapping[tuple[BackboneRef, str], Sequence[DomainTotal]]
 """The sums of task vectors of each backbone and domain."""
@@ -95,8 +96,12 @@ class CellArtifacts:
 
 
 def configured_method(cell: Cell) -> tuple[Method, Any]:
-    """Return a cell's method, and its settings on the cell's track."""
-    return METHODS[cell.method.name], _settings(cell.method, cell.track)
+    """Return a cell's method, and its settings on the cell's track. Raises ``UserError`` if they are unknown here."""
+    try:
+        return METHODS[cell.method.name], _settings(cell.method, cell.track)
+    except UnknownName as error:
+        hint = "install the package that adds it, or the version of this project that measured the cell"
+        raise UserError(f"{error.where} has no {error.name!r}", where=cell.id, hint=hint) from None
 
 
 @lru_cache(maxsize=1024)
@@ -267,7 +272,7 @@ def domain_totals(grid: Sequence[Cell], sources: Mapping[SourceRef, Source]) -> 
     for cell in grid:
         if id(cell.sources) in seen:  # many cells share one tuple of sources, and hashing it takes long
             continue
-        if METHODS[cell.method.name].uses_source_models:
+        if configured_method(cell)[0].uses_source_models:
             seen.add(id(cell.sources))
             domain_of.setdefault(cell.sources, (cell.backbone, cell.domain))
     groups: dict[tuple[BackboneRef, str], list[dict[str, Source]]] = {}

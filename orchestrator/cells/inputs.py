@@ -11,7 +11,6 @@ from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.clip.input_size import InputSize
-from bolt.methods import METHODS
 from orchestrator.artifacts.required import CellArtifacts, cell_artifacts, configured_method
 from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.artifacts.spectra import SourceSet
@@ -34,19 +33,14 @@ class CellInputs:
     sources. A new instance empties this cache if the values are for another backbone, method or sources.
 
     Attributes:
-        cell, track, method: the cell, its track and its method.
+        cell, track, method, settings: the cell, its track, its method, and the method's settings on the track.
         loaded: the cache of the process, which reads artifacts from the store.
     """
 
     def __init__(self, cell: Cell, loaded: ArtifactCache) -> None:
         self.cell, self.loaded = cell, loaded
-        self.track, self.method = TRACKS[cell.track], METHODS[cell.method.name]
+        self.track, (self.method, self.settings) = TRACKS[cell.track], configured_method(cell)
         self._sources_cache = _sources_cache(cell, loaded)
-
-    @cached_property
-    def settings(self) -> Any:
-        """The settings of the method on the cell's track."""
-        return configured_method(self.cell)[1]
 
     @cached_property
     def artifacts(self) -> CellArtifacts:

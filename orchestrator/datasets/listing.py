@@ -13,7 +13,7 @@ from orchestrator.datasets.fetching import FETCHERS
 from orchestrator.datasets.state import State, bytes_in, other_data, read_record, state_of
 from orchestrator.datasets.verify import Verified, copy_notes
 from orchestrator.util.console import plain_table
-from orchestrator.util.units import first_lines, human_bytes, listed
+from orchestrator.util.units import first_lines, human_bytes, listed, pluralize
 
 SHOWN_CLASSES = 12
 HEADINGS = ("dataset", "domain", "classes", "images", "state", "size", "access", "licence")
@@ -104,8 +104,8 @@ def added_lines(added: Added, catalog: Path, grid: Path, options: Sequence[str |
     assert isinstance(entry.class_names, dict)
     words = [f"{name} -> {word!r}" if name != word else repr(word) for name, word in entry.class_names.items()]
     lines = [
-        f"{entry.name}: {entry.classes} classes, {entry.sizes.train} training images, {entry.sizes.test} test "
-        f"images ({entry.splits.recipe.replace('_', ' ')})",
+        f"{entry.name}: {entry.classes} classes, {pluralize(entry.sizes.train, 'training image')}, "
+        f"{pluralize(entry.sizes.test, 'test image')} ({entry.splits.recipe.replace('_', ' ')})",
         f"  classes: {listed(words, SHOWN_CLASSES)}",
         f"  prompts: {_prompts_in_words(entry)}",
         *(f"  note: {first_lines(note)}" for note in added.notes),

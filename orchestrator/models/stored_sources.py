@@ -53,7 +53,7 @@ def _of_one(
         for model in models:
             used = "fine-tuned" if checkpoint is None else "fine-tuned (the adopted one is used)"
             recipe, meta = model.identity["recipe"], model.meta
-            how = f"{recipe['epochs']} epochs, batch {recipe['batch_size']}, learning rate {recipe['learning_rate']:g}"
+            how = f"epochs {recipe['epochs']}, batch {recipe['batch_size']}, learning rate {recipe['learning_rate']:g}"
             tuned_accuracy, zero_shot = meta["accuracy_fine_tuned"], meta["accuracy_zero_shot"]
             gain = tuned_accuracy - zero_shot
             shown = Text(f"{gain:+.2f}" if gain > 0 else f"{gain:+.2f}, no gain", "yellow" if gain <= 0 else "")

@@ -15,12 +15,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
+import psutil
 from pydantic import BaseModel
 
 from orchestrator.catalog.location import grids_folder
 from orchestrator.progress.snapshot import Snapshot
 from orchestrator.store.files import Files
-from orchestrator.util.machine import has_ended, process_start_time
+from orchestrator.util.machine import has_ended
 from orchestrator.util.units import human_duration
 
 STALE_SECONDS = 30.0
@@ -107,7 +108,7 @@ class StatusFile:
             command=self.command,
             host=socket.gethostname(),
             pid=os.getpid(),
-            started=process_start_time(),
+            started=psutil.Process().create_time(),
             at=time.time(),
             line=snapshot.line,
             shot=snapshot,

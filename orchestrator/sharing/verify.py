@@ -9,9 +9,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from bolt.methods import METHODS
 from orchestrator.analysis.verdict import RULE
 from orchestrator.sharing.bundle import Bundle, read_bundle
-from orchestrator.util.errors import short_repr
+from orchestrator.util.errors import UserError, short_repr
 
 TOLERANCE = 1e-9
 """Largest relative or absolute difference of numbers that count as equal: processors may round a sum differently."""
@@ -22,7 +23,7 @@ _OF_RULE = (VERDICT, "tables/verdict_")
 
 
 def verify_bundle(path: Path) -> tuple[Bundle, list[str]]:
-    """Check a bundle. Raises ``UserError`` if the file cannot be read.
+    """Check a bundle. Raises ``UserError`` if the file cannot be read, or if a method is not installed here.
 
     Returns the bundle with all of its problems, and the names of the files that were computed again from its results.
     No file is computed if the bundle is not intact. Verdicts by an earlier rule than today's are not computed either.
@@ -31,6 +32,9 @@ def verify_bundle(path: Path) -> tuple[Bundle, list[str]]:
     bundle = read_bundle(path)
     if bundle.problems:
         return bundle, []
+    if absent := sorted({cell.method.name for cell, _ in bundle.cells.values()} - METHODS.keys()):
+        what = f"its tables cannot be computed again here: {', '.join(absent)} is no method of this installation"
+        raise UserError(what, where=str(path), hint="install the package that adds the method")
     computed, earlier = bundle.derived_files(), _by_earlier_rule(bundle.files.get(VERDICT, b""))
     computed = {name: content for name, content in computed.items() if not (earlier and name.startswith(_OF_RULE))}
     for name in {**computed, **bundle.files}:

@@ -68,7 +68,7 @@ def exit_immediately(number: int, frame: object) -> None:
     with contextlib.suppress(OSError):  # the terminal is closed
         if sys.stdout.isatty():
             os.write(sys.stdout.fileno(), _SHOW_CURSOR)
-        os.write(sys.stderr.fileno(), f"\nstopped immediately; continue with: {command_line()}\n".encode())
+        os.write(sys.stderr.fileno(), f"\nstopped immediately; to go on: {command_line()}\n".encode())
     os._exit(EXIT_CODE)
 
 

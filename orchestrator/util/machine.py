@@ -110,16 +110,21 @@ def parse_nvidia_smi(output: str) -> tuple[Gpu, ...]:
 def has_ended(pid: int, started: float) -> bool:
     """Return whether a process of this machine has ended, even if another process has its id now.
 
-    ``started``: the result of :func:`process_start_time` in that process.
+    ``started``: the result of :func:`process_start_time` in that process. Status files, and leases of earlier versions,
+    hold the seconds since the epoch instead.
     """
     try:
-        return bool(abs(psutil.Process(pid).create_time() - started) > 2.0)
+        times = process_start_time(pid), psutil.Process(pid).create_time()
+        return all(abs(time - started) > 2.0 for time in times)
     except psutil.NoSuchProcess:
         return True
     except psutil.Error:  # another user's process, which this process may not read
         return False
 
 
-def process_start_time() -> float:
-    """Return the time at which this process was started, in seconds since the epoch."""
-    return float(psutil.Process().create_time())
+def process_start_time(pid: int | None = None) -> float:
+    """Return when a process was started, by default this one, in seconds since the machine's boot; on macOS since 1970.
+
+    On Linux, the time since 1970 of every process changes when the clock is set.
+    """
+    return float(psutil.Process(pid).create_time() - (psutil.boot_time() if psutil.LINUX else 0.0))

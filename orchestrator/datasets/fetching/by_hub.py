@@ -18,6 +18,7 @@ from orchestrator.datasets.state import Fetched, StagingArea
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError, explain_hub_error
 from orchestrator.util.identity import file_digest
+from orchestrator.util.units import pluralize
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import DatasetInfo, RepoSibling
@@ -36,7 +37,7 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | No
     repo, folder = entry.route.repo, staging.folder
     folder.mkdir(parents=True, exist_ok=True)
     revision, files = needed_files(entry, endpoint)
-    print_line(f"{entry.name}: {len(files)} files of {repo} at commit {revision[:8]}", staging.console)
+    print_line(f"{entry.name}: {pluralize(len(files), 'file')} of {repo} at commit {revision[:8]}", staging.console)
 
     def fetch(path: str) -> None:
         hf_hub_download(repo, path, repo_type="dataset", revision=revision, local_dir=folder, endpoint=endpoint)

@@ -14,6 +14,7 @@ from torchvision import transforms
 
 from bolt.clip.backbone import Backbone, average_prompts
 from bolt.clip.tensor_names import layer_norm_names, matrix_names
+from bolt.clip.tower_shape import UnsupportedTower
 from bolt.spectral.directions import directions_per_source
 from tests.helpers.towers import random_backbone, random_clip, tokenize
 
@@ -144,7 +145,7 @@ def test_a_clip_that_would_give_errors_or_equal_probabilities_is_refused(
 ) -> None:
     clip = random_clip()
     change(clip)
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(UnsupportedTower, match=complaint):
         Backbone.from_open_clip(clip, tokenize, "tiny")
 
 

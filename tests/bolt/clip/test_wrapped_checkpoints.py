@@ -104,7 +104,7 @@ def test_a_lora_of_peft_is_merged(settings: dict[str, Any], scale: float, frozen
     torch.testing.assert_close(moved[:32], scale * change)
     assert not moved[32:].any()
     assert "rank 2" in found.notes[0]
-    assert "1 matrices of the text tower" in found.notes[0]
+    assert "matrices of the text tower that were left out: 1" in found.notes[0]
 
 
 def test_the_scale_of_a_lora_is_part_of_its_identity(frozen: ImageTower, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_what_a_lora_trained_as_a_whole_is_used(frozen: ImageTower, tmp_path: Pa
     found, before = convert_image_tower(read_checkpoint(folder), frozen), frozen.state_dict_open_clip()
     for name in ("transformer.resblocks.1.mlp.c_fc.bias", "proj"):
         torch.testing.assert_close(found.tensors[name], before[name] + 1)
-    assert "1 tensors outside" in found.notes[0]
+    assert "tensors outside the image tower that were left out: 1" in found.notes[0]
     assert "trained on a/b" in found.notes[0]
     save_file(tensors | {f"{above}vision_model.other.weight": torch.ones(3)}, folder / "adapter_model.safetensors")
     with pytest.raises(TensorMismatch, match=r"vision_model\.other\.weight is no tensor of this CLIP"):
@@ -211,12 +211,12 @@ def test_a_lora_that_is_in_the_weights_already_is_not_merged_twice(
     content = {"state_dict": merged | {f"{own}.lora_A": a, f"{own}.lora_B": b}, **settings}
     found = convert(content, tmp_path / "x.pt", frozen)
     assert all(torch.equal(found.tensors[name], merged[name]) for name in merged)
-    assert "1 matrices of a LoRA were merged into the weights already" in found.notes[0]
+    assert "matrices of a LoRA that were merged into the weights already: 1" in found.notes[0]
 
 
 def test_tensors_outside_a_tower_of_hugging_face_are_counted(frozen: ImageTower, tuned: State) -> None:
     state = to_huggingface(tuned) | {"classifier.weight": torch.ones(3, 3), "text_model.x": torch.ones(3)}
-    assert convert_image_tower(state, frozen).notes == ("2 tensors outside the image tower were left out",)
+    assert convert_image_tower(state, frozen).notes == ("tensors outside the image tower that were left out: 2",)
 
 
 ADVICE: dict[str, tuple[Any, dict[str, Any], str]] = {

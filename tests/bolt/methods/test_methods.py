@@ -236,7 +236,7 @@ def test_two_methods_cannot_share_a_name() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"palette": "3"}, {"version": "2"}, {"tracks": "fewshot"}, {"paper": None}, {"candidates": ()},
+    [{"palette": "3"}, {"version": "2"}, {"tracks": "fewshot"}, {"paper": 5}, {"candidates": ()},
      {"training_forwards": "3"}, {"meta_recipe": 1}, {"name": None}, {"adapt": "adapt"}],
 )  # fmt: skip
 def test_a_field_of_the_wrong_type_is_refused_when_the_method_is_made(wrong: dict[str, Any]) -> None:
@@ -259,7 +259,7 @@ def _type_for_mypy_only(task: "Missing", settings: BoltSettings) -> None: ...  #
 
 @pytest.mark.parametrize("adapt", [_no_parameter, _any_settings, _type_for_mypy_only])
 def test_a_method_that_does_not_state_its_settings_says_what_to_do(adapt: Any) -> None:
-    fields = {"name": "mine", "title": "Mine", "paper": "", "adapt": adapt}
+    fields = {"name": "mine", "title": "Mine", "paper": None, "adapt": adapt}
     with pytest.raises(ValueError, match="method 'mine' does not say which dataclass its settings are"):
         Method(**fields)
     assert Method(**fields, settings_class=BoltSettings).configure({}) == BoltSettings()

@@ -178,6 +178,21 @@ def test_training_images_are_enough_and_a_killed_run_continues(tmp_path: Path, m
 
 
 @pytest.mark.slow
+def test_the_test_images_are_encoded_before_the_last_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that was killed while it encoded them trained again."""
+    write_photographs(tmp_path / "ware" / "train", 2)
+    write_photographs(tmp_path / "ware" / "test", 1, first=2)
+
+    def stop(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("orchestrator.adapt.adapt_folder.make_task", stop)
+    with pytest.raises(KeyboardInterrupt):
+        adapt(tmp_path, ("zero_shot",))
+    assert list((tmp_path / "runs" / "features").glob("*test*/manifest.json"))
+
+
+@pytest.mark.slow
 def test_with_one_image_of_a_class_the_first_candidate_is_taken_and_no_accuracy_promised(tmp_path: Path) -> None:
     write_photographs(tmp_path / "ware", 1)
     (tmp_path / "ware" / "red_mug" / "again.jpg").symlink_to(next((tmp_path / "ware" / "red_mug").iterdir()))

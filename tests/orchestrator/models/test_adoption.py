@@ -296,7 +296,7 @@ def test_a_checkpoint_in_parts_is_adopted(copy: bool, towers: dict[str, Towers],
 def test_fine_tuned_sources_are_listed_with_their_accuracy(tuned: World) -> None:
     text = shown(tuned.catalog, Store(tuned.settings.store_url))
     assert text.count("fine-tuned  ") == len(SOURCES)
-    assert "1 epochs, batch 32" in text
+    assert "epochs 1, batch 32" in text
 
 
 def _with_config(folder: Path, **changes: object) -> Path:

@@ -16,6 +16,7 @@ import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
+from bolt.methods import METHODS
 from orchestrator.analysis.verdict import RULE
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.cli.app import app
@@ -195,6 +196,15 @@ def test_cells_measured_again_are_the_same(bundle: Path, stores: Stores, whole: 
     assert not Store(settings.store_url).result_ids()
     another = list(rerun_bundle(bundle, settings, limit=3, seed=1))
     assert [rerun.cell_id for rerun in another] != [rerun.cell_id for rerun in found]
+
+
+def test_a_method_that_is_not_installed_is_named(bundle: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``rerun``, ``inspect`` and ``export`` ended with a traceback, and ``verify`` named tables with other titles."""
+    monkeypatch.delitem(METHODS, "zero_shot")
+    with pytest.raises(UserError, match="zero_shot is no method"):
+        verify_bundle(bundle)
+    with pytest.raises(UserError, match="no 'zero_shot'\n  install the package"):
+        list(rerun_bundle(bundle, stores.world.settings, limit=1))
 
 
 def test_an_invented_result_is_found_by_measuring(

@@ -1,6 +1,7 @@
 """Only one driver runs a grid: leases, killed drivers, and drivers on other machines."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from orchestrator.store import lease as leases
@@ -43,6 +45,21 @@ def elsewhere(files: Files, **changes: object) -> dict[str, object]:
     body |= {"renewed": time.time(), **changes}
     files.write(NAME, json.dumps(body).encode())
     return body
+
+
+@pytest.mark.skipif(not psutil.LINUX, reason="only Linux counts the time of a start from the boot")
+@pytest.mark.parametrize("earlier", [False, True], ids=["", "written by an earlier version"])
+def test_a_driver_lives_on_if_the_clock_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, earlier: bool) -> None:
+    """The other driver took it for dead, and both ran the grid."""
+    owner = Owner(started=psutil.Process().create_time()) if earlier else Owner()
+    assert not owner.is_gone()
+    (tmp_path / str(owner.pid)).mkdir()
+    shutil.copy(f"/proc/{owner.pid}/stat", tmp_path / str(owner.pid))
+    for later in (0, 3600):
+        (tmp_path / "stat").write_text(f"btime {psutil.boot_time() + later:.0f}\n")
+        with monkeypatch.context() as patch:
+            patch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+            assert owner.is_gone() == (earlier and later > 0)
 
 
 def check_one_driver(store: Path | str) -> None:

@@ -105,7 +105,7 @@ def test_the_second_leaves_at_once(cleaning: str) -> None:
         process.send_signal(signal.SIGINT)
         assert [said.readline(), said.readline()] == ["stopping\n", "cleaning\n"]
         process.send_signal(signal.SIGINT)
-        ended = "\nstopped immediately; continue with: python -m orchestrator grid demo --store 'two words'\n"
+        ended = "\nstopped immediately; to go on: python -m orchestrator grid demo --store 'two words'\n"
         assert said.read() == ended
         assert process.wait() == EXIT_CODE
 
