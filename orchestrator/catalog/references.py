@@ -69,8 +69,7 @@ def split_blob(route: DasslRoute, folder: Path) -> str | None:
     If no such file is there, return the id of the published split file, as stated in the catalog; ``None`` if the
     catalog does not state it.
     """
-    files = [folder / route.file.format(part=part) for part in ("train", "val", "test")] if route.file else []
-    texts = [path.read_bytes() for path in dict.fromkeys(files) if path.is_file()]
+    texts = [path.read_bytes() for name in route.split_files if (path := folder / name).is_file()]
     ids = [hashlib.sha1(b"blob %d\0%b" % (len(text), text)).hexdigest() for text in texts]
     return "+".join(ids) or route.blob
 

@@ -274,18 +274,31 @@ class DasslRoute(BaseRoute):
         there = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
         return f"{folder} has no {absent[0]}{f', but {listed(there, 4)}' if there else ': it is empty'}"
 
+    @property
+    def split_files(self) -> tuple[str, ...]:
+        """The split file, or the list of each part; empty for folders."""
+        names = (self.file.format(part=part) for part in ("train", "val", "test") if self.file)
+        return tuple(dict.fromkeys(names))
+
+    def image_folder(self, folder: Path, inside: str) -> Path:
+        """Return the folder that holds the images: the folder ``images``, or the dataset's ``folder`` itself.
+
+        ``inside``: the path of an image or of a sub-folder, relative to the wanted folder. If ``inside`` exists in
+        ``folder`` and not in ``images``, ``folder`` is returned. Otherwise ``images`` is returned.
+        """
+        named = folder / (self.images or ".")
+        return folder if not (named / inside).exists() and (folder / inside).exists() else named
+
     def _lacking(self, folder: Path) -> list[str]:
         """Return the names of needed files and folders that ``folder`` lacks. Not every image is looked for."""
-        files = [self.file.format(part=part) for part in ("train", "val", "test")] if self.file else []
-        lacks = [name for name in dict.fromkeys(files) if not (folder / name).exists()]
+        lacks = [name for name in self.split_files if not (folder / name).exists()]
         if self.layout in ("wnid_folders", "numbered_folders"):
             return [] if any(path.is_dir() for path in folder.glob("*")) else ["class folders"]
         if self.layout == "imagenet_folders":
-            places = [folder / (self.images or "."), folder]
-            root = next((place for place in places if (place / "train").exists()), places[0])
+            root = self.image_folder(folder, "train")
             return [(root / part).relative_to(folder).as_posix() for part in ("train", "val")
                     if not (root / part).exists()]  # fmt: skip
-        there = [folder / (self.images or "."), folder / _first_listed(folder, files)]
+        there = [folder / (self.images or "."), folder / _first_listed(folder, self.split_files)]
         return lacks if there[0].exists() or there[1].is_file() else [*lacks, str(self.images)]
 
 

@@ -81,7 +81,7 @@ def read_imagenet_folders(entry: DatasetEntry, folder: Path) -> Contents:
     The images of a class are sorted by name. CoOp takes the order of the file system, so its draws differ by machine.
     """
     assert isinstance(entry.route, DasslRoute)
-    root = _image_folder(entry.route, folder, "train")
+    root = entry.route.image_folder(folder, "train")
     in_part = {"train": root / "train", "test": root / "val"}
     found = {part: find_class_folders(inside) for part, inside in in_part.items()}
     parts = {part: wnid_part(classes, folder) for part, classes in found.items()}
@@ -97,16 +97,6 @@ def _in_one_part(train: Collection[str], test: Collection[str]) -> str:
             shown = listed(sorted(absent), SHOWN)
             return f"{len(absent):,} of {len({*train, *test}):,} classes have no {kind} images: {shown}"
     return ""
-
-
-def _image_folder(route: DasslRoute, folder: Path, inside: str) -> Path:
-    """Return the folder that holds a dataset's images: the folder that the route names, or ``folder`` itself.
-
-    ``inside``: the path of an image or of a sub-folder, relative to the wanted folder. If ``inside`` exists in
-    ``folder`` and not in the route's folder, ``folder`` is returned. Otherwise the route's folder is returned.
-    """
-    named = folder / (route.images or ".")
-    return folder if not (named / inside).exists() and (folder / inside).exists() else named
 
 
 def _contents(parts: Mapping[str, Rows], route: DasslRoute, folder: Path, path: Path) -> Contents:
@@ -130,7 +120,7 @@ def _contents(parts: Mapping[str, Rows], route: DasslRoute, folder: Path, path: 
     if one_sided := _in_one_part(*({names[row[1]] for row in parts[part]} for part in ("train", "test"))):
         raise _damaged(path, one_sided)
     first = next((rows[0][0] for rows in parts.values() if rows), ".")
-    root = _image_folder(route, folder, first)
+    root = route.image_folder(folder, first)
     _refuse_missing([row[0] for rows in parts.values() for row in rows], root, path)
     return [names[label] for label in sorted(names)], {
         part: file_part([root / row[0] for row in rows], [row[1] for row in rows], folder)
