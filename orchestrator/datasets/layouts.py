@@ -57,10 +57,10 @@ _OF_MASKS = re.compile("mask|seg|annot|label|truth|gt|depth|box|xml", re.I)
 """Pattern of a column that names a second file for each image, as ``label_path`` does."""
 
 _OF_GROUPS = re.compile(
-    r"(?<![^\W\d_])(patient|subject|person|participant|donor|animal|individual|specimen|lesion|slide|video|clip|sequence"
-    r"|session|scene|series|site|hospital|location|station|camera|burst|plot)(id|name|number|no)?(?![^\W\d_])", re.I
+    r"(.*[\W\d_])?(patient|subject|person|participant|donor|animal|individual|specimen|lesion|slide|video|clip|sequence"
+    r"|session|scene|series|site|hospital|location|station|camera|burst|plot)[\W_]*(id|name|number|num|no|code)?", re.I
 )  # fmt: skip
-"""Matches a column that says which images belong together, as ``patient_id`` does."""
+"""Matches a column that says which images belong together, as ``patient_id`` does, but not ``patient_age``."""
 
 _NESTED = re.compile(r"""[\[{]\s*(["'\d].*)?[\]}]""", re.DOTALL)
 """Matches a list or an object of Python or JSON, such as ``['cat']``, but not a text in brackets."""
@@ -238,7 +238,7 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     if mixed := why_no_classes(tops):
         notes.append(f"{mixed}; the table's images in them are used alike")
     others = [name for name in columns if name not in (*chosen.values(), *marked_classes(columns))]
-    groups = [name for name in others if _OF_GROUPS.search(name) and len({*columns[name]}) < len(labels)]
+    groups = [name for name in others if _OF_GROUPS.fullmatch(name) and 1 < len({*columns[name]}) < len(labels)]
     if groups and "split" not in chosen:
         what = f"rows of one {groups[0]!r} may be in both parts, training and test, which makes results too good"
         notes.append(f"{what}; to keep them together, add a column 'split' with train and test")

@@ -305,11 +305,14 @@ def test_a_label_that_may_name_several_classes_is_remarked(tmp_path: Path) -> No
     ]
 
 
-@pytest.mark.parametrize(("column", "noted"), [("patientId", True), ("Video", True), ("website", False)])
+@pytest.mark.parametrize(
+    ("column", "noted"), [("patientId", True), ("Video", True), ("website", False), ("Patient Age", False)]
+)
 def test_images_that_belong_together_and_may_be_split_are_remarked(column: str, noted: bool, tmp_path: Path) -> None:
     """Regression: a patient's images were divided among training and test without a word."""
-    table = _csv(tmp_path, f"path,label,{column}", "cat,a", "dog,a", "cat,b", "dog,b")
-    assert any("add a column 'split'" in note for note in find_layout(table).notes) == noted
+    for values, expected in (("aabb", noted), ("aaaa", False)):  # images that all belong together cannot be divided
+        table = _csv(tmp_path, f"path,label,{column}", *map(",".join, zip(("cat", "dog") * 2, values, strict=True)))
+        assert any("add a column 'split'" in note for note in find_layout(table).notes) == expected
 
 
 @pytest.mark.parametrize(
