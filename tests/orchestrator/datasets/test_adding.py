@@ -62,6 +62,12 @@ def test_class_folders_side_by_side_become_an_entry(tmp_path: Path) -> None:
     assert (len(raw.train), len(raw.test)) == (48, 12)
 
 
+def test_a_folder_of_images_may_be_called_like_a_tar_file(tmp_path: Path) -> None:
+    """Regression: its digest was asked for, as that of several tar files is."""
+    write_photographs(tmp_path / "ware.tar", 3)
+    assert not add_dataset(tmp_path / "ware.tar", [tmp_path / "mine.yaml"], DatasetOptions()).entry.contents
+
+
 def test_datasets_that_are_added_at_the_same_time_are_all_in_the_catalog(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 3)
     names = [f"ware-{number}" for number in range(6)]
