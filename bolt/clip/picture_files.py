@@ -10,7 +10,7 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -224,9 +224,13 @@ def ends_in_zeros(source: PictureFile) -> bool:
 
     A plain area can be zeros too, but seldom begins there. Pillow decodes both without an error.
     """
+    with open(source, "rb") if isinstance(source, str | Path) else nullcontext(source) as stream:
+        stream.seek(max(0, stream.seek(0, io.SEEK_END) - _ZEROS))
+        if stream.read().strip(b"\0"):
+            return False
     content = file_content(source)
     length = len(content.rstrip(b"\0"))
-    return length % 4096 == 0 and len(content) - length > _ZEROS
+    return length % 4096 == 0 and len(content) - length >= _ZEROS
 
 
 def _may_hold_zeros(segments: Iterable[tuple[int, bytes]], scan: bytes) -> bool:
