@@ -100,7 +100,8 @@ def check_distinct(words: Sequence[str], names: Sequence[str]) -> None:
         if (other := first.setdefault(word.casefold(), name)) is not name:
             alike = unicodedata.normalize("NFC", other) == unicodedata.normalize("NFC", name)
             shown = ascii if alike else repr  # two encodings of the same letters
-            raise ValueError(f"the classes {shown(other)} and {shown(name)} would both be called {word!r}")
+            what = f"the classes {shown(other)} and {shown(name)} would both be called {word!r}"
+            raise ValueError(f"{what}; give them different words, or merge them")
 
 
 @cache

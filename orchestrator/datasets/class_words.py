@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bolt import class_words as bolt_words
 from orchestrator.catalog import DatasetEntry, class_names_of
 from orchestrator.datasets.text_tables import BY_SPACES, read_rows
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, explained
 
 _HEADERS = frozenset({"folder", "class", "class_name", "name", "label", "id", "wnid"})
 
@@ -61,7 +61,8 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
         words = [word or name.replace("_", " ").strip() for name, word in zip(from_data, words, strict=True)]
     elif missing := [name for name, word in zip(from_data, words, strict=True) if not word]:
         raise UserError(f"no words for the class folder(s) {', '.join(missing[:5])}", where=where)
-    _check_distinct(words, from_data, where)
+    with explained(ValueError, where=where):
+        bolt_words.check_distinct(words, from_data)
     return tuple(words)
 
 
@@ -100,7 +101,8 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     if table and foreign:
         notes.append(f"rows of {table.name} that name no class: {len(foreign)}, such as {foreign[0]!r}")
     words = {name: given.get(name) or made.words[name] for name in names}
-    _check_distinct([*words.values()], names, f"--words {table}" if table else "")
+    with explained(ValueError, where=f"--words {table}" if table else ""):
+        bolt_words.check_distinct([*words.values()], names)
     return Words(words, sentences, tuple(notes))
 
 
@@ -142,11 +144,3 @@ def _by_plain(names: Mapping[str, str]) -> dict[str, str]:
 def letters_of(name: str) -> str:
     """Return the letters and digits of a name in lower case. Two spellings of one name give the same result."""
     return "".join(letter for letter in unicodedata.normalize("NFC", name).casefold() if letter.isalnum())
-
-
-def _check_distinct(words: Sequence[str], names: Sequence[str], where: str) -> None:
-    try:
-        bolt_words.check_distinct(words, names)
-    except ValueError as error:
-        hint = "their prompts would be equal; give them different words, or merge them"
-        raise UserError(str(error), where=where, hint=hint) from None
