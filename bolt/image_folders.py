@@ -75,7 +75,7 @@ ARCHIVES = frozenset({".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz
 
 _NOT_READ = ": not used, because Pillow does not read them; "
 _KINDS = {
-    "mask": ("image", " named as the mask of another image: used like any image; move masks out of the folders"),
+    "mask": ("image", " that may be masks, by name or folder: used like any image; move masks out of the folders"),
     "loose": ("image", " beside the folders of the classes: not used"),
     "hidden": ("image", " in hidden or system folders: not used"),
     "linked": ("link", " to folders: not used; give the linked folder itself"),
