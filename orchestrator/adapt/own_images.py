@@ -116,7 +116,8 @@ def prepare_images(request: Request, advance: OnProgress = lambda done, of: None
     parts = {"test" if name == "test" else "train": path for name, path in request.layout.parts.items()}
     given = {name: f"{path.relative_to(request.folder).as_posix()}/" for name, path in parts.items()}
     root, checked = request.work / "data", request.work / _STAMP
-    target, catalog_file = root / request.dataset, request.work / "catalog.yaml"
+    target, excluded = root / request.dataset, excluded_file(request.dataset, root)
+    catalog_file = request.work / "catalog.yaml"
     files = [*map(Path, request.settings.catalog_files), catalog_file]
 
     classes, stamp = _list_images(request, parts)
@@ -128,13 +129,14 @@ def prepare_images(request: Request, advance: OnProgress = lambda done, of: None
             raise UserError(what, where=str(parts["train"]), hint="\n  ".join(unused_in(folder)))
         standing_in = next((path for path in paths if os.access(path, os.R_OK)), paths[0])
         links[target / "test" / folder.name / standing_in.name] = standing_in
-    if request.settings.data_folder is not None:
-        links |= {root / path.name: path for path in request.settings.data_folder.iterdir()}
+    if request.settings.data_folder is not None:  # the list of excluded images there is that of ``data add``
+        there = request.settings.data_folder.iterdir()
+        links |= {link: path for path in there if (link := root / path.name) != excluded}
     is_checked = found.get("stamp") == stamp
     if not is_checked:
         checked.unlink(missing_ok=True)  # removed first: if this run is killed, the next run repeats the check
         catalog_file.unlink(missing_ok=True)
-        excluded_file(request.dataset, root).unlink(missing_ok=True)  # a listed image may be repaired now
+        excluded.unlink(missing_ok=True)  # a listed image may be repaired now
         shutil.rmtree(target, ignore_errors=True)
     for link, path in links.items():
         link.parent.mkdir(parents=True, exist_ok=True)

@@ -15,8 +15,9 @@ from orchestrator.util.errors import UserError
 from tests.helpers.photographs import ORIENTATION, break_file, write_photographs
 
 
-def prepare(place: Path, options: DatasetOptions, *catalog_files: Path) -> OwnImages:
-    settings = RunSettings(str(place / "runs"), catalog_files=tuple(map(str, catalog_files)))
+def prepare(place: Path, options: DatasetOptions, *catalog_files: Path, data_root: Path | None = None) -> OwnImages:
+    root = None if data_root is None else str(data_root)
+    settings = RunSettings(str(place / "runs"), root, catalog_files=tuple(map(str, catalog_files)))
     folder, model, console = place / "ware", place / "model", Console(file=io.StringIO())
     request = read_request(folder, model, "tiny-clip", None, (), 1.0, "state_dict", options, settings, console)
     return prepare_images(request)
@@ -47,6 +48,21 @@ def test_broken_images_are_counted_and_named_as_the_user_sees_them(tmp_path: Pat
     with pytest.raises(UserError) as refused:
         prepare(tmp_path, DatasetOptions())
     assert str(refused.value).startswith(f"1 of 9 images cannot be decoded:\n  {part}red_mug/000.jpg: ")
+
+
+def test_the_list_of_excluded_images_in_the_data_root_is_not_that_of_adapt(tmp_path: Path) -> None:
+    """Regression: ``adapt`` left out what ``data add`` had excluded, and wrote its own exclusions into that list."""
+    for part in ("train", "test"):
+        write_photographs(tmp_path / "ware" / part, 3)
+    broken = tmp_path / "ware" / "train" / "red_mug" / "000.jpg"
+    break_file(broken)
+    add_dataset(tmp_path / "ware", [tmp_path / "mine.yaml"], DatasetOptions(exclude_broken=True))
+    with pytest.raises(UserError, match="1 of 18 images cannot be decoded"):
+        prepare(tmp_path, DatasetOptions(), data_root=tmp_path)
+    listed = (tmp_path / "ware.excluded.txt").read_text()
+    break_file(broken.with_name("001.jpg"))
+    prepare(tmp_path, DatasetOptions(exclude_broken=True), data_root=tmp_path)
+    assert (tmp_path / "ware.excluded.txt").read_text() == listed
 
 
 def test_what_a_class_holds_instead_of_images_is_said(tmp_path: Path) -> None:
