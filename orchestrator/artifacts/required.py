@@ -114,13 +114,13 @@ class _Reads(NamedTuple):
     """What a method reads with its settings on a track. Methods that read the same share their artifacts.
 
     Attributes:
-        feature_views, test_views: the values that the method's functions of these names return.
+        crops: whether the method crops whole test images at random.
+        feature_views, test_views: how many views of the images are stored as features.
     """
 
     uses_support: bool
     uses_validation: bool
-    uses_source_models: bool
-    changes_tower: bool
+    crops: bool
     baseline_crop: bool
     meta_recipe: MetaRecipe | None
     feature_views: int | None
@@ -129,11 +129,13 @@ class _Reads(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _reads(ref: MethodRef, track: str) -> _Reads:
-    method, settings = METHODS[ref.name], _settings(ref, track)
+    method, settings, labelled = METHODS[ref.name], _settings(ref, track), TRACKS[track].gives_support
+    views = method.support_feature_views(settings)
     return _Reads(
-        method.uses_support, method.uses_validation, method.uses_source_models, method.changes_tower,
-        method.baseline_crop, method.meta_recipe(settings) if method.meta_recipe else None,
-        method.support_feature_views(settings), 0 if TRACKS[track].gives_support else method.test_views(settings),
+        method.uses_support, method.uses_validation and labelled,
+        method.uses_support and method.changes_tower and not labelled, method.baseline_crop,
+        method.meta_recipe(settings) if method.meta_recipe else None, None if views is None else
+        round_up(views, VIEWS_STEP), 0 if labelled else round_up(method.test_views(settings), TEST_VIEWS_STEP),
     )  # fmt: skip
 
 
@@ -155,16 +157,15 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     if reads.uses_support and track.gives_support:
         support = support_images(cell, catalog)
         if reads.feature_views is not None:
-            stored_views = round_up(reads.feature_views, VIEWS_STEP)
-            features = SupportFeatures(cell.backbone, support, size, views, stored_views, _feature_shots(cell, reads))
-    elif reads.uses_support and reads.changes_tower:
+            shots = _feature_shots(cell, reads)
+            features = SupportFeatures(cell.backbone, support, size, views, reads.feature_views, shots)
+    if reads.crops:
         whole_test_images = Images(cell.dataset, "test_whole", size)
-    if track.gives_support and reads.uses_validation and cell.protocol.validation != "none":
+    if reads.uses_validation and cell.protocol.validation != "none":
         validation_features = ValidationFeatures(cell.backbone, cell.dataset, size)
     if reads.test_views:
-        stored_views = round_up(reads.test_views, TEST_VIEWS_STEP)
         crops = replace(views, light=False, smallest=COOP_SMALLEST_CROP)
-        view_features = TestViewFeatures(cell.backbone, cell.dataset, size, cell.seed, crops, stored_views)
+        view_features = TestViewFeatures(cell.backbone, cell.dataset, size, cell.seed, crops, reads.test_views)
     drawn_from_test = reads.uses_support and track.support_split(cell.protocol) == "test"
     return CellArtifacts(
         head=Head(cell.backbone, cell.dataset, size),
@@ -176,7 +177,7 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
         support_images=support,
         support_features=features,
         views=views,
-        sources=cell.sources if reads.uses_source_models else (),
+        sources=cell.sources if METHODS[cell.method.name].uses_source_models else (),
         own_heads=tuple(
             Head(cell.backbone, dataset, size)
             for dataset in cell.evaluate_on
@@ -239,14 +240,15 @@ def required_artifacts(
     for cell in wanted:
         # Cells with equal keys read the same artifacts. Objects that cells share, such as the tuple of sources, are
         # compared by ``id``, because hashing a cell's sources takes longer than finding its artifacts.
-        reads, shared = _reads(cell.method, cell.track), (id(cell.backbone), id(cell.sources))
-        place = map(id, (cell.protocol, cell.dataset, cell.evaluate_on, cell.listed))
-        key = cell.track, _stored_shots(cell), _feature_shots(cell, reads), cell.seed, reads, *shared, *place
+        reads = _reads(cell.method, cell.track)
+        shared = map(id, (cell.protocol, cell.backbone, cell.dataset, cell.evaluate_on, cell.listed))
+        learned_on = id(cell.sources) if reads.meta_recipe else 0
+        key = cell.track, _stored_shots(cell), _feature_shots(cell, reads), cell.seed, reads, learned_on, *shared
         if key not in seen:
             seen.add(key)
             direct.update(dict.fromkeys(cell_artifacts(cell, catalog).specs))
-        key = cell.track, cell.domain, id(cell.method), *shared
-        if not (cell.sources and reads.uses_source_models) or key in seen:
+        key = cell.track, cell.domain, *map(id, (cell.backbone, cell.sources, cell.method))
+        if not (cell.sources and METHODS[cell.method.name].uses_source_models) or key in seen:
             continue
         seen.add(key)
         method, settings = configured_method(cell)

@@ -181,7 +181,7 @@ def _nearest(table: Mapping[Hashable, Mapping[int, T]], groups: Iterable[Hashabl
     How near a k is depends on its ratio to ``shots``: if ``shots`` is 4, k = 8 is nearer than k = 1. Of two equally
     near k, the larger one is taken.
     """
-    for group in groups:
+    for group in groups if table else ():  # hashing the groups takes long
         if by_shots := table.get(group):
             return by_shots[min(by_shots, key=lambda k: (abs(math.log2((k + 1) / (shots + 1))), -k))]
     return None

@@ -51,11 +51,14 @@ def estimate(plan: Plan) -> tuple[list[float], float]:
 
     A cell has no prediction if no similar cell was measured. Missing artifacts never have a prediction here.
     """
-    work = [plan.costs.work(cell) for cell in plan.todo]
-    seconds = [plan.costs.predict(one) for one in work]
-    gflop = sum(one.gflop for one, found in zip(work, seconds, strict=True) if found is None)
-    gflop += sum(artifact.gflops(plan.catalog) for artifact in plan.missing)
-    return [found for found in seconds if found is not None], gflop / 1e3
+    seconds, gflop = list[float](), sum(artifact.gflops(plan.catalog) for artifact in plan.missing)
+    for cells in plan.alike:
+        work = plan.costs.work(cells[0])
+        if (found := plan.costs.predict(work)) is None:
+            gflop += len(cells) * work.gflop
+        else:
+            seconds += len(cells) * [found]
+    return seconds, gflop / 1e3
 
 
 def estimate_line(plan: Plan) -> str:
@@ -84,8 +87,8 @@ def estimate_line(plan: Plan) -> str:
 def gpu_hours(plan: Plan, gpu: GpuKind) -> dict[Precision, float]:
     """Return the hours that the cells to do and the missing artifacts take on one GPU, in each number format."""
     gflops: dict[str, float] = defaultdict(float)
-    for cell in plan.todo:
-        gflops[cell.backbone.name] += plan.costs.work(cell).gflop
+    for cells in plan.alike:
+        gflops[cells[0].backbone.name] += len(cells) * plan.costs.work(cells[0]).gflop
     for spec in plan.missing:
         if (backbone := getattr(spec, "backbone", None)) is not None:
             gflops[backbone.name] += spec.gflops(plan.catalog)

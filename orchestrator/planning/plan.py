@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from orchestrator.planning.cell_counts import count_cells
 from orchestrator.planning.cost import CostModel, cell_gflops
 from orchestrator.store import Store
 from orchestrator.store.results import Failure, Result, failed_for_good
+from orchestrator.util.grouping import grouped
 from orchestrator.util.units import human_duration, pluralize
 
 if TYPE_CHECKING:  # races need SciPy, which takes 0.2 s to import. So only a plan with a race imports them.
@@ -84,6 +85,19 @@ class Plan:
         """
         ended = {result.cell.id for result in self.done} if self.retry_failed else self.ended
         return tuple(cell for cell in self.cells if cell.id not in ended and cell.id not in self.tried)
+
+    @cached_property
+    def alike(self) -> Collection[Sequence[Cell]]:
+        """The cells to do, in groups that differ only in the seed. The cells of a group are expected to cost the same.
+
+        Parts that the cells of a grid share are compared by ``id``, which takes less time.
+        """
+
+        def key(cell: Cell) -> Hashable:
+            parts = cell.protocol, cell.backbone, cell.dataset, cell.evaluate_on, cell.method
+            return self.grid.label(cell), cell.track, cell.shots, *map(id, parts)
+
+        return grouped(self.todo, key).values()
 
     @cached_property
     def ended(self) -> frozenset[str]:

@@ -10,7 +10,6 @@ from rich.text import Text
 from orchestrator.catalog.text_sizes import download_bytes
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.planning.checks import bytes_to_build, disk_line, free_bytes, plan_problems
-from orchestrator.planning.cost import same_but_seed
 from orchestrator.planning.estimate import estimate_line, gpu_hours, gpu_hours_line
 from orchestrator.planning.gpu_speeds import GpuKind
 from orchestrator.planning.packing import ASSUMED_GPU_MIB, HEADROOM, Packing
@@ -88,8 +87,7 @@ def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
     packing, label_of = Packing(plan.catalog, plan.costs, size), plan.grid.label
     # (label, backbone) -> the largest share of a GPU that a cell asks for, and a text: how many such cells fit on a GPU
     held: dict[tuple[str, str], tuple[float, str]] = {}
-    one_seed = {(label_of(cell), same_but_seed(cell), cell.evaluate_on): cell for cell in plan.todo}
-    for cell in one_seed.values():
+    for cell, *_ in plan.alike:
         key, share, mib = (label_of(cell), cell.backbone.name), packing.share(cell), packing.memory_mib(cell)
         basis = f"{human_bytes(mib * 2**20)} measured" if mib else "assumed"
         held[key] = max(held.get(key, (0.0, "")), (share, f"{int(1 / share)} ({basis})"))
