@@ -141,10 +141,12 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     parts: dict[str, Path] = {name: found[name] for name in ("train", "test") if name in found}
     if len(parts) == 1 and (tested or "train" not in parts):
         here, missing = ("train", "test") if "train" in parts else ("test", "train")
-        if lacking := [path.name for path in others if part_of(path.name) == missing]:
+        if lacking := [path for path in others if part_of(path.name) == missing]:
             hint = "sort its images into folders of the classes"
             hint += f", or give {parts[here]} alone for an 80/20 split" * (tested and here == "train")
-            what = f"{lacking[0]}/ has no class folders, but {parts[here].name}/ has"
+            what = f"{lacking[0].name}/ has no class folders, but {parts[here].name}/ has"
+            if class_folders(lacking[0]):
+                what = f"{lacking[0].name}/ has images beside its class folders"
             raise UserError(what, where=str(folder), hint=hint)
         beside = [path.name for path in others][:6]
         beside += [path.name for name, path in found.items() if name not in (here, "all")]

@@ -199,6 +199,7 @@ UNUSABLE: dict[str, tuple[str, str, str, str]] = {
     "no such folder": ("", "", "", "there is no "),
     "parts of other names": ("seg_train/seg_train seg_test/seg_test", "", "", "look like parts of a split"),
     "unsorted test images": ("train", "", "test/1.jpg", "test/ has no class folders, but train/ has"),
+    "an image left over": ("train test", "", "test/1.jpg", "test/ has images beside its class folders\n  sort its"),
     "datasets": ("aid/train aid/test dtd/train", "", "", "folder of datasets(.|\n)*Table ware/aid"),
     "a folder too high": ("ware", "", "", "if its sub-folders .03-green-plate, BlueBottle, red_mug. are the"),
     "a folder too deep": ("train/images test/images", "", "", "are the classes, move them one folder up"),
