@@ -107,7 +107,7 @@ def check_disk_space(plan: Plan, store: Store, budget: int | None = None) -> Non
     for spec in plan.missing:
         sizes[spec.title, spec.shrink_hint].append(spec.size_bytes(plan.catalog))
     largest = sorted(sizes.items(), key=lambda item: -sum(item[1]))[:SHOWN_KINDS]
-    lines = [f"{human_bytes(sum(each)):>10}  {len(each)} {title}: {hint}" for (title, hint), each in largest]
+    lines = [f"{human_bytes(sum(each)):>10}  {title} ({len(each)}): {hint}" for (title, hint), each in largest]
     what = f"the artifacts to build take about {human_bytes(needed)}, {limit}; nothing was started"
     hint = "--only and --set make the plan smaller; --store can name a folder on another disk"
     raise UserError("\n".join([what, *lines]), where=where, hint=hint)

@@ -49,11 +49,11 @@ def test_a_plan_beyond_its_budget_or_the_free_space_is_refused_with_the_largest_
     with pytest.raises(UserError) as caught:
         check_disk_space(plan, store, needed - 1)
     assert str(caught.value).startswith("--disk-budget: ")
-    assert "source models: fewer backbones or sources" in str(caught.value)
+    assert "source models (2): fewer backbones or sources" in str(caught.value)
     for spec in plan.artifacts:  # every kind has a title and a hint
         with pytest.raises(UserError) as caught:
             check_disk_space(replace(plan, missing=(spec,)), store, budget=1)
-        assert f"  1 {spec.title}: {spec.shrink_hint}" in str(caught.value)
+        assert f"  {spec.title} (1): {spec.shrink_hint}" in str(caught.value)
     monkeypatch.setattr(type(plan.missing[0]), "size_bytes", lambda spec, catalog: 10**18)
     with pytest.raises(UserError, match=f"{tmp_path}: .* that are free; nothing was started"):
         check_disk_space(plan, store)
