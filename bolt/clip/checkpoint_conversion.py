@@ -72,7 +72,7 @@ def convert_image_tower(
     state = frozen.state_dict_open_clip() if isinstance(frozen, ImageTower) else dict(frozen)
     checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
     tensors, notes = checkpoint.tensors, list[str]()
-    if holds_lora(tensors):
+    if holds_lora(tensors) or "peft_type" in checkpoint.settings:
         tensors, note = merge_lora(tensors, checkpoint.settings, state)
         notes.append(note)
     mark = _CLASS_EMBEDDING if _CLASS_EMBEDDING in state else next(iter(state))
@@ -113,16 +113,21 @@ def distance_moved(tower: ConvertedTower, frozen: Mapping[str, Tensor]) -> float
     Raises ``TensorMismatch`` if ``tower`` is the pre-trained tower itself, in any precision.
     """
     if all(_rounds_to(tensor.cpu(), tower.tensors[name]) for name, tensor in frozen.items()):
-        what = "this is the pre-trained tower itself, up to rounding to 16 bits, not a fine-tuned one"
+        what = "this is the pre-trained tower itself, up to rounding to 16 or 8 bits, not a fine-tuned one"
         raise TensorMismatch("; ".join((what, *tower.notes)))
     moved = (tower.tensors[name] - tensor.cpu() for name, tensor in frozen.items())
     return math.sqrt(_squared_norm(moved) / _squared_norm(frozen.values()))
 
 
 def _rounds_to(tensor: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors are equal, as they are or after both are rounded to float16 or bfloat16."""
+    """Return whether two tensors are equal, as they are or after rounding.
+
+    Both are rounded to float16 or bfloat16. To float8, only ``tensor`` is: there, a fine-tuned tensor could be equal.
+    """
     kinds = (torch.float32, torch.float16, torch.bfloat16)
-    return any(torch.equal(tensor.to(kind), other.to(kind)) for kind in kinds)
+    return any(torch.equal(tensor.to(kind), other.to(kind)) for kind in kinds) or any(
+        torch.equal(tensor.to(kind).float(), other) for kind in (torch.float8_e4m3fn, torch.float8_e5m2)
+    )
 
 
 def _squared_norm(tensors: Iterable[Tensor]) -> float:

@@ -52,6 +52,8 @@ def merge_lora(
     Raises ``TensorMismatch`` if the scale or a matrix is unknown, if the adapter is of another kind, or if it does not
     fit the tower. The message names programs that merge a LoRA.
     """
+    if (kind := settings.get("peft_type", "LORA")) != "LORA":
+        raise _refused(f"its peft_type is {kind}")
     tensors, settings = _clip_lora(tensors, settings, frozen)
     pairs: dict[str, dict[str, Tensor]] = {}
     rest: dict[str, Tensor] = {}

@@ -138,6 +138,8 @@ def check_tensors(
         ],
     }
     if problems := [_list_first(what, names) for what, names in found.items() if names]:
+        if any(not tensor.numel() for tensor in tensors.values()):
+            problems.append("tensors are empty, as in a shard of DeepSpeed: join its shards with its zero_to_fp32.py")
         raise TensorMismatch(f"tensors do not fit {of}: " + "; ".join(problems))
 
 

@@ -85,8 +85,10 @@ def clip_from_file(architecture: str, file: Path, quick_gelu: bool) -> nn.Module
         logging.disable(before)
     own = model.state_dict()
     tensors = _whole(found, next(name for name in own if name.startswith("visual.")), file)
-    if "positional_embedding" in tensors and "positional_embedding" not in own:
-        tensors = dict(open_clip.convert_to_custom_text_state_dict(tensors))
+    if "positional_embedding" in own:  # open_clip's force_custom_text adds "text."
+        tensors = {name.removeprefix("text."): tensor for name, tensor in tensors.items()}
+    elif "positional_embedding" in tensors:
+        tensors = dict(open_clip.model.convert_to_custom_text_state_dict(tensors))
     for name in ("logit_scale", "logit_bias"):  # (1,) in some files
         if name in tensors and name in own and tensors[name].numel() == 1:
             tensors[name] = tensors[name].reshape(own[name].shape)

@@ -14,7 +14,7 @@ from safetensors.torch import save, save_file
 from torch import Tensor, nn
 from transformers import CLIPConfig, CLIPModel, CLIPVisionConfig, CLIPVisionModel, CLIPVisionModelWithProjection
 
-from bolt.clip.checkpoint_conversion import convert_image_tower
+from bolt.clip.checkpoint_conversion import convert_image_tower, distance_moved
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, config_file
 from bolt.clip.checkpoint_reading import read_checkpoint
 from bolt.clip.huggingface import config_from_shape, from_huggingface, shape_from_config, to_huggingface
@@ -181,6 +181,16 @@ def test_half_precision_is_widened_and_said(frozen: ImageTower, tuned: State) ->
     assert converted.notes == ("float16 numbers were converted to float32",)
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_the_pretrained_tower_in_fewer_bits_is_no_source(kind: torch.dtype, frozen: ImageTower, tuned: State) -> None:
+    """Regression: in float8, it was taken for a fine-tuned tower whose task vector is the rounding."""
+    before = frozen.state_dict_open_clip()
+    with pytest.raises(TensorMismatch, match="itself"):
+        distance_moved(convert_image_tower({name: tensor.to(kind) for name, tensor in before.items()}, frozen), before)
+    rounded = convert_image_tower({name: tensor.to(kind) for name, tensor in tuned.items()}, frozen)
+    assert distance_moved(rounded, before) > 0
+
+
 def test_what_comes_out_shares_nothing_with_the_frozen_tower(frozen: ImageTower) -> None:
     state = frozen.state_dict_open_clip()
     converted = convert_image_tower(state, state)
@@ -208,6 +218,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "quantised": (_with("proj", lambda t: t.to(torch.int8)), "proj holds int8 numbers"),
     "no tower": (lambda *_: {"fc.weight": torch.ones(2)}, "no image tower of a CLIP was found.*fc.weight"),
     "nothing": (lambda *_: {}, "no tensor at all"),
+    "a shard": (lambda tuned, _: {name: torch.empty(0) for name in tuned}, "DeepSpeed.*zero_to_fp32"),
     "two towers": (
         lambda tuned, _: {**tuned, "teacher.class_embedding": torch.ones(2)},
         "several image towers.*teacher",

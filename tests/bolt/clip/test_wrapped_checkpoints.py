@@ -132,6 +132,14 @@ def test_a_lora_of_unknown_scale_or_of_changed_weights_is_refused(
         convert_image_tower(read_checkpoint(peft(frozen, settings, tmp_path)[0]), frozen)
 
 
+def test_another_adapter_of_peft_is_called_one(frozen: ImageTower, tmp_path: Path) -> None:
+    folder, _ = peft(frozen, {"peft_type": "VERA"}, tmp_path)
+    layer = "base_model.model.vision_model.encoder.layers.0.self_attn.q_proj"
+    save_file({f"{layer}.vera_lambda_b": torch.ones(32)}, folder / "adapter_model.safetensors")
+    with pytest.raises(TensorMismatch, match=r"peft_type is VERA.*merge_and_unload"):
+        convert_image_tower(read_checkpoint(folder), frozen)
+
+
 def test_a_lora_beside_its_weights_is_merged(frozen: ImageTower, tuned: State, tmp_path: Path) -> None:
     a, b = pair(128, 32)
     own = f"visual.{BLOCK}mlp.c_fc"
@@ -285,6 +293,22 @@ def test_the_activation_of_a_file_is_asked_for(tiny: open_clip.CLIP, tmp_path: P
     assert (backbone.activation, backbone.mean, backbone.std) == ("gelu", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
     (tmp_path / "open_clip_config.json").write_text('{"model_cfg": {"quick_gelu": true}}')
     assert bolt.load_backbone(*given).activation == "quick_gelu"
+
+
+def test_the_text_tower_is_found_with_and_without_its_prefix(tiny: open_clip.CLIP, tmp_path: Path) -> None:
+    """Regression: a model of the other kind of open_clip (``custom_text``) was refused, or ended with a traceback."""
+    config = json.loads(TINY.with_suffix(".json").read_text()) | {"custom_text": True}
+    (tmp_path / "custom-clip.json").write_text(json.dumps(config))
+    open_clip.add_model_config(tmp_path / "custom-clip.json")
+    torch.save(tiny.state_dict(), tmp_path / "plain.pt")
+    custom = clip_from_file("custom-clip", tmp_path / "plain.pt", False)
+    torch.save(custom.state_dict(), tmp_path / "custom.pt")
+    plain = clip_from_file("tiny-clip", tmp_path / "custom.pt", False)
+    texts = open_clip.tokenize(["a cat", "a dog"])[:, :32]
+    models: list[Any] = [custom, plain]
+    for model in models:
+        with torch.no_grad():
+            assert torch.equal(model.encode_text(texts), tiny.encode_text(texts))
 
 
 def test_what_is_no_whole_clip_is_named(tiny: open_clip.CLIP, tmp_path: Path) -> None:
