@@ -92,17 +92,18 @@ def read_table(path: Path) -> Table:
     A pattern such as ``{train,test}.csv`` means several files with the same columns, which are joined. Without a column
     ``split``, the names of the files or of their folders state the parts.
 
-    Raises ``UserError`` if a file cannot be read, or for a numbered parquet shard without the others.
+    Raises ``UserError`` if a file cannot be read, or unless all shards of one numbered set are given.
     """
     if path.suffix.lower() == ".tar":
         return Table(*read_shards(path))
     files = files_of(path)
-    there = Counter(SHARD.split(file.name)[0] for file in files)
+    there = Counter((file.parent, SHARD.split(file.name)[0]) for file in files)
     for file in files:
         shard = SHARD.search(file.name) if file.suffix.lower() == ".parquet" else None
-        if shard and there[file.name[: shard.start()]] < int(shard["count"]):
+        if shard and (given := there[file.parent, file.name[: shard.start()]]) != int(shard["count"]):
             number, count = shard.groups()
-            what = f"is one of {int(count)} files, and the images of the others would be left out"
+            others = "the images of the others would be left out" if given < int(count) else f"{given} are given"
+            what = f"is one of {int(count)} files, and {others}"
             hint = f"write {{{'0' * len(number)}..{int(count) - 1:0{len(number)}}}} for {number} to give all of them"
             raise UserError(what, where=str(file), hint=hint)
     if len(files) == 1:

@@ -62,7 +62,7 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
     itself, a file is called ``<config>/train/0000.parquet``. If the route has a pattern in ``files``, only the pattern
     counts.
 
-    Raises ``UserError`` if no file is found, or if a numbered shard is missing.
+    Raises ``UserError`` if no file is found, if a numbered shard is missing, or if one is there twice.
     """
     given = route.files.get(part)
     split = route.splits[part]
@@ -73,9 +73,13 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
         raise UserError(f"there is no parquet file of the split {split!r}" + (f" ({given})" if given else ""))
     if counted := [match for match in map(SHARD.search, found) if match]:
         there = {int(match["number"]) for match in counted}
-        if absent := sorted(set(range(max(int(match["count"]) for match in counted))) - there):
+        total = max(int(match["count"]) for match in counted)
+        if absent := sorted(set(range(total)) - there):
             count = f"{len(found)} of {counted[0]['count']} are there"
             raise UserError(f"shard {absent[0]} of the split {split!r} is missing ({count})")
+        if len(counted) > total:
+            what = f"the split {split!r} has {len(counted)} files numbered as {total}: some are of another upload"
+            raise UserError(f"{what}, and their images would count twice ({', '.join(found[:4])})")
     return found
 
 
@@ -164,9 +168,14 @@ class Shards:
         """Return the encoded image of a row. Raises ``ValueError`` for a row without an image."""
         group = bisect(self.starts, index) - 1
         value = self._column(group)[index - self.starts[group]].as_py()
+        if isinstance(value, list) and len(value) == 1:
+            (value,) = value
         encoded = value.get("bytes") if isinstance(value, dict) else value
-        if not encoded:
-            raise ValueError("the row holds no image")
+        if not encoded or isinstance(encoded, list):
+            held = f"{len(encoded)} images, not one" if encoded else "no image"
+            if isinstance(value, dict) and value.get("path"):
+                held += f", only the path {value['path']}; a table needs a column of paths as texts, or the images"
+            raise ValueError(f"the row holds {held}")
         return io.BytesIO(encoded)
 
     def origin(self, index: int) -> str:

@@ -122,6 +122,12 @@ def test_a_truncated_parquet_file_and_a_missing_shard_are_named(tmp_path: Path) 
         shards_of(["data/train-00000-of-00003.parquet", "data/train-00002-of-00003.parquet"], hub_route(), "all")
     with pytest.raises(UserError, match="no parquet file of the split 'train'"):
         shards_of(["data/test-00000-of-00001.parquet"], hub_route(), "all")
+    for twice in (
+        ["-00000-of-00001-0a", "-00000-of-00001-0b"],
+        [f"-0000{n}-of-0000{of}" for n, of in ((0, 1), (0, 2), (1, 2))],
+    ):
+        with pytest.raises(UserError, match="would count twice"):
+            shards_of([f"data/train{name}.parquet" for name in twice], hub_route(), "all")
 
 
 def test_a_row_without_an_image_is_an_error(tmp_path: Path) -> None:

@@ -206,6 +206,31 @@ def test_one_parquet_file_of_several_is_refused(tmp_path: Path) -> None:
     columns = read_table(tmp_path / "train-{00000..00001}-of-00002.parquet").columns
     assert columns["label"] == [*"abbabb"]
     assert len({*columns["path"]}) == 6
+    with pytest.raises(UserError, match="is one of 1 files, and 3 are given"):  # Regression: images counted twice
+        read_table(tmp_path / "train-{00000-of-00001,00000-of-00002,00001-of-00002}.parquet")
+
+
+STRUCTS = [{"bytes": picture, "path": "a.png"} for picture in PICTURES]
+IN_COLUMN: dict[str, tuple[list[Any], str]] = {
+    "lists of one": ([[image] for image in STRUCTS], ""),
+    "lists of two": ([[image] * 2 for image in STRUCTS], "the row holds 2 images, not one"),
+    "paths": ([{"bytes": None, "path": f"x/{n}.png"} for n in range(3)], "only the path x/0.png; a table needs"),
+}
+
+
+@pytest.mark.parametrize("kind", IN_COLUMN)
+def test_images_of_a_column_in_other_forms_are_read_or_named(kind: str, tmp_path: Path) -> None:
+    """Regression: a list of images ended with a traceback."""
+    column, says = IN_COLUMN[kind]
+    struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    images = pa.array(column, pa.list_(struct) if "lists" in kind else struct)
+    pq.write_table(pa.table({"image": images, "label": list("abb")}), tmp_path / "t.parquet")
+    readers: list[Any] = [*read_table(tmp_path / "t.parquet").readers.values()]
+    if not says:
+        assert [reader().getvalue() for reader in readers] == PICTURES
+        return
+    with pytest.raises(ValueError, match=says):
+        readers[0]()
 
 
 def test_a_label_that_is_no_number_is_missing(tmp_path: Path) -> None:
