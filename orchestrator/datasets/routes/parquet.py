@@ -21,6 +21,7 @@ from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute, PartName
 from orchestrator.datasets.part import Contents, Part, make_part, numbered_classes, refetch_hint
 from orchestrator.util.errors import UserError, shorten
+from orchestrator.util.grouping import grouped
 from orchestrator.util.units import pluralize
 
 if TYPE_CHECKING:
@@ -71,15 +72,18 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
     found = sorted(path for path in paths if (fnmatchcase(path, given) if given else re.fullmatch(pattern, path)))
     if not found:
         raise UserError(f"there is no parquet file of the split {split!r}" + (f" ({given})" if given else ""))
-    if counted := [match for match in map(SHARD.search, found) if match]:
-        there = {int(match["number"]) for match in counted}
-        total = max(int(match["count"]) for match in counted)
+    counted = (match for match in map(SHARD.search, found) if match)
+    # A pattern may mean several numbered sets.
+    for shards in grouped(counted, lambda match: match.string[: match.start()] if given else "").values():
+        there = {int(match["number"]) for match in shards}
+        total = max(int(match["count"]) for match in shards)
         if absent := sorted(set(range(total)) - there):
-            count = f"{len(found)} of {counted[0]['count']} are there"
+            count = f"{len(shards)} of {total} are there"
             raise UserError(f"shard {absent[0]} of the split {split!r} is missing ({count})")
-        if len(counted) > total:
-            what = f"the split {split!r} has {len(counted)} files numbered as {total}: some are of another upload"
-            raise UserError(f"{what}, and their images would count twice ({', '.join(found[:4])})")
+        if len(shards) > total:
+            names = ", ".join(match.string for match in shards[:4])
+            what = f"the split {split!r} has {len(shards)} files numbered as {total}: some are of another upload or "
+            raise UserError(f"{what}configuration, and their images would count twice ({names})")
     return found
 
 

@@ -46,6 +46,8 @@ def hub_route(**changes: Any) -> HuggingFaceRoute:
     [
         (["data/train-00001-of-00002.parquet", "data/train-00000-of-00002-0a1b2c.parquet", "data/test.parquet"], {},
          ["data/train-00000-of-00002-0a1b2c.parquet", "data/train-00001-of-00002.parquet"]),
+        (["en/train-00000-of-00001.parquet", "fr/train-00000-of-00001.parquet"], {"files": {"all": "*/train*"}},
+         ["en/train-00000-of-00001.parquet", "fr/train-00000-of-00001.parquet"]),
         (["train.parquet", "data/retrain.parquet", "train.csv"], {}, ["train.parquet"]),
         (["default/train/0000.parquet", "default/train/0001.parquet", "default/test/0000.parquet"], {},
          ["default/train/0000.parquet", "default/train/0001.parquet"]),
