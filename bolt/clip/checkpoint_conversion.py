@@ -72,7 +72,7 @@ def convert_image_tower(
     state = frozen.state_dict_open_clip() if isinstance(frozen, ImageTower) else dict(frozen)
     checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
     tensors, notes = checkpoint.tensors, list[str]()
-    if holds_lora(tensors) or "peft_type" in checkpoint.settings:
+    if holds_lora(tensors) or checkpoint.settings.get("peft_type", "LORA") != "LORA":
         tensors, note = merge_lora(tensors, checkpoint.settings, state)
         notes.append(note)
     mark = _CLASS_EMBEDDING if _CLASS_EMBEDDING in state else next(iter(state))
