@@ -62,6 +62,10 @@ _OF_GROUPS = re.compile(
 )  # fmt: skip
 """Matches a column that says which images belong together, as ``patient_id`` does, but not ``patient_age``."""
 
+_IN_SERIES = re.compile(r"(?!\D*20\d{6}(?:-WA\d+|\D\d{6}(?:\d{3})?)$)(.*\d.*\D)\d+")
+"""Matches a name with a number before its last number, as frames of videos have. What phones call single photographs,
+such as ``IMG_20260102_030405`` and ``IMG-20260102-WA0003``, is not matched."""
+
 _NESTED = re.compile(r"""[\[{]\s*(["'\d].*)?[\]}]""", re.DOTALL)
 """Matches a list or an object of Python or JSON, such as ``['cat']``, but not a text in brackets."""
 
@@ -172,10 +176,10 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
 def _series(classes: Sequence[Path]) -> str:
     """Return the beginning of the names of one series, such as ``video0_frame``, if most images are in series.
 
-    The names of a series have a number in front of the last one, as frames of videos have, and a class has several.
+    The names of a series differ in the last number only, and a class has several series.
     """
     images = [(path, image.stem) for path in classes for image in images_below(path)]
-    found = ((path, re.fullmatch(r"(.*\d.*\D)\d+", name)) for path, name in images)
+    found = ((path, _IN_SERIES.fullmatch(name)) for path, name in images)
     series = {each: count for each, count in Counter((path, m[1]) for path, m in found if m).items() if count > 1}
     most = len(series) >= 2 * len(classes) and 2 * sum(series.values()) > len(images)
     return min(series)[1] if most else ""

@@ -342,8 +342,11 @@ def test_images_that_belong_together_and_may_be_split_are_remarked(column: str, 
 
 @pytest.mark.parametrize(
     ("name", "noted"),
-    [("clip{0}_frame{1:03}", True), ("{0:05}_{1:05}", True), ("n02085620_{0}{1}", False), ("{0}{1}", False)],
-)
+    [
+        ("clip{0}_frame{1:03}", True), ("{0:05}_{1:05}", True), ("n02085620_{0}{1}", False), ("{0}{1}", False),
+        ("IMG_2026010{0}_03040{1}", False), ("IMG-2026010{0}-WA000{1}", False),
+    ],
+)  # fmt: skip
 def test_frames_and_slices_that_may_be_split_are_remarked(name: str, noted: bool, tmp_path: Path) -> None:
     """Regression: frames of one video were divided among training and test without a word."""
     for label in "ab":
