@@ -75,7 +75,7 @@ ARCHIVES = frozenset({".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz
 
 _NOT_READ = ": not used, because Pillow does not read them; "
 _KINDS = {
-    "mask": ("image", " that may be masks, by name or folder: used like any image; move masks out of the folders"),
+    "mask": ("image", " that may be masks, by their name or folder: used like images; move masks out of the folders"),
     "loose": ("image", " beside the folders of the classes: not used"),
     "hidden": ("image", " in hidden or system folders: not used"),
     "linked": ("link", " to folders: not used; give the linked folder itself"),
@@ -265,9 +265,10 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
     nested = []
     for top in (path for root in roots for path in class_folders(root)):
         stems = {path.with_suffix("") for path in iterate_images(top, unused)}
-        masks = (path for path in stems if _MASK.search(path.name))
-        unused["mask"] += sum(path.with_name(_MASK.sub("", path.name)) in stems for path in masks)
-        unused["mask"] += sum(path.parent != top and _letters(path.parent.name) in _ABOUT_PICTURES for path in stems)
+        named = (path for path in stems if _MASK.search(path.name))
+        masks = {path for path in named if path.with_name(_MASK.sub("", path.name)) in stems}
+        masks |= {path for path in stems if path.parent != top and _letters(path.parent.name) in _ABOUT_PICTURES}
+        unused["mask"] += len(masks)
         if stems and not any(path.parent == top for path in stems):
             nested.append(top)
     if nested:

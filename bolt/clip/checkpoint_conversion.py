@@ -122,7 +122,8 @@ def distance_moved(tower: ConvertedTower, frozen: Mapping[str, Tensor]) -> float
 def _rounds_to(tensor: Tensor, other: Tensor) -> bool:
     """Return whether two tensors are equal, as they are or after rounding.
 
-    Both are rounded to float16 or bfloat16. To float8, only ``tensor`` is: there, a fine-tuned tensor could be equal.
+    Both are rounded to float16 or bfloat16, but only ``tensor`` to float8: this is so coarse that a fine-tuned tensor
+    could round to the values of the pre-trained one.
     """
     kinds = (torch.float32, torch.float16, torch.bfloat16)
     return any(torch.equal(tensor.to(kind), other.to(kind)) for kind in kinds) or any(

@@ -21,8 +21,8 @@ EXIF orientation       applied, except to a benchmark's images, whose published 
 damaged metadata       ignored. Truncated pixels are an error, and so are an image that exceeds Pillow's limit for
                        decompression bombs, and a line: one side over 400 times as long as the other. A JPEG
                        whose end is missing and a PNG with a wrong checksum are errors too, except in a benchmark:
-                       Pillow would show the missing part as grey or as another colour. Another file whose last
-                       blocks are zeros is remarked, because they may be a plain area
+                       Pillow would show the missing part as grey or as another colour. A file of
+                       another format that ends in zeros only gets a remark: the zeros may be a plain area
 =====================  ===============================================================================================
 
 If tifffile is installed, it reads the TIFFs whose bands, planes or number formats Pillow does not support.
@@ -192,7 +192,7 @@ def _open(source: ImageSource, reading: Reading) -> Image.Image:
         if reading.upright and image and (check := _CHECKS.get(image.format or "")):
             check(source)
         elif reading.upright and image and ends_in_zeros(source):
-            remarks = (*remarks, "the end of the file is zeros: a plain area, or missing after a copy that was cut")
+            remarks = (*remarks, "the file ends in zeros: a plain area, or its end is missing after an incomplete copy")
     turn = None
     with suppress(Exception):  # damaged metadata
         turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation)) if image else None

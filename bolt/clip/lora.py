@@ -99,7 +99,7 @@ def merge_lora(
     if merged:
         listed = " and ".join(map(str, sorted(ranks))), " and ".join(f"{scale:g}" for scale in sorted(scales))
         into = "the weights beside it" if whole else "the pre-trained tower"
-        notes.append(f"a LoRA of rank {listed[0]}, scale {listed[1]} was merged into {into}; its matrices: {merged}")
+        notes.append(f"matrices of a LoRA of rank {listed[0]}, scale {listed[1]}, merged into {into}: {merged}")
     if left_out := len(pairs) - merged - merged_before:
         notes.append(f"matrices of the text tower that were left out: {left_out}")
     if not whole and (other := [name for name in rest if not _own_name(name, pretrained)]):

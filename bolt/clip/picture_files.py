@@ -220,9 +220,10 @@ def refuse_damaged_jpeg(source: PictureFile) -> None:
 
 
 def ends_in_zeros(source: PictureFile) -> bool:
-    """Return whether a file is zeros from a multiple of 4,096 bytes to its end, as after a copy that was cut.
+    """Return whether a file is zeros from a multiple of 4,096 bytes to its end, as after an incomplete copy.
 
-    A plain area can be zeros too, but seldom begins there. Pillow decodes both without an error.
+    Fewer than ``_ZEROS`` zeros do not count. A plain area can be zeros too, but seldom begins there. Pillow decodes
+    both without an error.
     """
     with open(source, "rb") if isinstance(source, str | Path) else nullcontext(source) as stream:
         stream.seek(max(0, stream.seek(0, io.SEEK_END) - _ZEROS))

@@ -130,7 +130,7 @@ register(
     name="dmn",
     title="DMN",
     palette=49,
-    summary="lets a memory of features of each class answer every query, beside the text head",
+    summary="makes a classifier for each image from a memory of features, beside the text head",
     paper="https://arxiv.org/abs/2403.17589",
     adapt=adapt,
     tracks=frozenset({"fewshot", "ood", "meta", "tta_stream"}),

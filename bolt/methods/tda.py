@@ -144,7 +144,7 @@ class Caches:
 
 
 def adapt(task: Task, settings: TdaSettings) -> Adapted:
-    """Add and score the test images one after another. Raises ``ValueError`` if the task has no test images."""
+    """Insert each test image into the caches, then score it. Raises ``ValueError`` if the task has no test images."""
     unit_ND = unit_test_features(task)
     caches = Caches(task.head_CD.to(unit_ND), task.backbone.logit_scale, settings)
     online_NC = torch.empty(len(unit_ND), len(task.head_CD))

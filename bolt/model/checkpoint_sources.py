@@ -100,7 +100,7 @@ class CheckpointSources(Sources):
         return digests
 
     def _warn_of_copy(self, source: str, mark: Hashable) -> None:
-        """Warn if another source has the same mark: the same file, content of the file, or sums of its task vector."""
+        """Warn if another source has the same ``mark``: a path, a file's digest, or the sums of a task vector."""
         if (first := self._first.setdefault(mark, source)) != source:
             what = f"the sources {first} and {source} are the same checkpoint, so it counts twice"
             warnings.warn(f"{what}; leave one out: leave_out=[{source!r}]", stacklevel=3)

@@ -36,7 +36,7 @@ TINY_WARNING = "tiny-clip was trained on drawings only: this run shows that the 
 
 
 def adapt_folder(request: Request, console: Console) -> Adaptation:
-    """Check the images, choose a method on held-out folds, adapt it to all images, save the model, and test it.
+    """Check the images, choose a method on held-out folds, adapt it to all images, test it, and save the model.
 
     The console shows each step and the outcome. A second process for the same folder waits until the first has ended.
 
@@ -75,7 +75,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         chosen = trials[choice.best]
 
         inputs = CellInputs(chosen.cell, loaded)
-        if images.has_test:  # before the training, which starts again if the command is killed after it
+        if images.has_test:  # first, so that a run killed here has no training to repeat
             build_missing(with_inputs(inputs.artifacts.test_features), inputs.loaded, console, "test images")
         began = time.perf_counter()
         with console.status(f"{chosen.text}: adapting to all images"), threads_for(chosen.candidate, images.total):

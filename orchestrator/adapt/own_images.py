@@ -129,14 +129,14 @@ def prepare_images(request: Request, advance: OnProgress = lambda done, of: None
             raise UserError(what, where=str(parts["train"]), hint="\n  ".join(unused_in(folder)))
         standing_in = next((path for path in paths if os.access(path, os.R_OK)), paths[0])
         links[target / "test" / folder.name / standing_in.name] = standing_in
-    if request.settings.data_folder is not None:  # the list of excluded images there is that of ``data add``
-        there = request.settings.data_folder.iterdir()
-        links |= {link: path for path in there if (link := root / path.name) != excluded}
+    if request.settings.data_folder is not None:  # all but its list of excluded images, which is ``data add``'s
+        others = request.settings.data_folder.iterdir()
+        links |= {link: path for path in others if (link := root / path.name) != excluded}
     is_checked = found.get("stamp") == stamp
     if not is_checked:
         checked.unlink(missing_ok=True)  # removed first: if this run is killed, the next run repeats the check
         catalog_file.unlink(missing_ok=True)
-        excluded.unlink(missing_ok=True)  # a listed image may be repaired now
+        excluded.unlink(missing_ok=True)  # an excluded image may have been repaired
         shutil.rmtree(target, ignore_errors=True)
     for link, path in links.items():
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -184,20 +184,20 @@ def _list_images(request: Request, parts: Mapping[str, Path]) -> tuple[dict[str,
     differs from ``request.name``.
     """
     options = request.images
-    said: list[object] = [options.templates, options.mirrorable, options.exclude_broken]
+    stated: list[object] = [options.templates, options.mirrorable, options.exclude_broken]
     if options.reading != UPRIGHT:
-        said.append([options.reading.bands, options.reading.range])
+        stated.append([options.reading.bands, options.reading.range])
     if options.words is not None:  # without words, the digest is the same as before ``--words`` existed
-        said.append(request.words)
+        stated.append(request.words)
     if request.dataset != request.name:
-        said.append(request.dataset)
+        stated.append(request.dataset)
     classes, files = {}, []
     for name, part in parts.items():
         classes[name] = {folder: images_below(folder) for folder in class_folders(part)}
-        paths = images_in(part)  # these are not used, but a note says how many they are
+        paths = images_in(part)  # images beside the class folders are not used, but a note gives their number
         for folder, images in classes[name].items():
             paths += images or [folder]  # the check refuses a class without images
         found = [(path, path.stat() if path.exists() else path.lstat()) for path in paths]
         listed = [(path.relative_to(part).as_posix(), state.st_size, state.st_mtime_ns) for path, state in found]
         files.append([str(part), listed])
-    return classes, fingerprint([files, said])
+    return classes, fingerprint([files, stated])

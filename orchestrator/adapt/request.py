@@ -49,7 +49,7 @@ _WITHOUT_WEIGHTS = (
 
 @dataclass(frozen=True)
 class Request:
-    """What one run of ``adapt`` is asked for. :func:`read_request` makes it of the user's options.
+    """What one run of ``adapt`` is asked for. :func:`read_request` makes it from the user's options.
 
     Attributes:
         folder: absolute path of the folder of images.

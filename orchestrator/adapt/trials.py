@@ -167,7 +167,7 @@ def measure_candidates(
         planned: the trials to make. The returned trials have this order too.
         minutes: the time for all candidates and for building their inputs.
 
-    Raises ``UserError`` if an artifact cannot be built, or if no candidate could be measured.
+    Raises ``UserError`` if an input cannot be built, or if no candidate could be measured.
     """
     trials, numbers, left = [*planned], range(len(planned)), 60 * minutes
     rate = _gflops_per_second(trials[0].cell.backbone, loaded)
@@ -184,21 +184,21 @@ def measure_candidates(
         return gflop / rate
 
     for number in sorted(numbers, key=estimate) if images.folds else numbers:
-        trial, seconds = trials[number], estimate(number)
-        found, spent, why = list[HeldOut](), 0.0, ""
-        if seconds > left and not trial.is_cheap:
-            why = f"an estimated {human_duration(seconds)} did not fit into the time left"
+        trial, estimated = trials[number], estimate(number)
+        found, spent, left_out = list[HeldOut](), 0.0, ""
+        if estimated > left and not trial.is_cheap:
+            left_out = f"an estimated {human_duration(estimated)} did not fit into the time left"
         else:
             left -= build_missing(trial.inputs, loaded, console, f"{trial.text}: preparing")
             if not images.folds:
                 return trials
         allowed = max(60 * minutes, CHEAP_SECONDS) if trial.is_cheap else left
-        for fold in range(0 if why else images.folds):
+        for fold in range(0 if left_out else images.folds):
             spec = HeldOutFold(trial.cell, fold, images.folds, images.copies)
             try:
                 build_missing([spec], loaded, console, f"{trial.text}: fold {fold + 1} of {images.folds}")
             except UserError as error:
-                why = str(error).splitlines()[0]
+                left_out = str(error).splitlines()[0]
                 break
             predicted, seconds = loaded.get(spec)
             found.append(predicted)
@@ -206,10 +206,10 @@ def measure_candidates(
             remaining = seconds * (images.folds - fold)  # for the folds left, and for adapting to all images at the end
             if spent + remaining > allowed and fold + 1 < images.folds:
                 more = f"{human_duration(remaining)} more did not fit into the time left"
-                why = f"a fold took {human_duration(seconds)}, and {more}"
+                left_out = f"a fold took {human_duration(seconds)}, and {more}"
                 break
-        held_out = None if why else HeldOut.joined(found)
-        trials[number] = replace(trial, held_out=held_out, seconds=spent, left_out=why)
+        held_out = None if left_out else HeldOut.joined(found)
+        trials[number] = replace(trial, held_out=held_out, seconds=spent, left_out=left_out)
         left -= spent
         print_line(f"  {trial.text:<{width}} {trials[number].outcome}", console)
     if not any(trial.is_measured for trial in trials):

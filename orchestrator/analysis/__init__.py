@@ -2,10 +2,10 @@
 
 Start with ``verdict_series``, which turns rows into the verdicts that pages, the terminal, MLflow and ``verdict.json``
 share. ``rows`` has one row per cell and test split. ``comparable`` selects the rows that are compared, and ``scores``
-computes their metric. ``best_set`` makes a ``verdict`` on methods over datasets, ``one_dataset`` from the test images
-of one dataset; ``comparison`` has what both need. While a grid is measured, ``race`` decides which methods need no
-more cells, and ``raced_places`` lists the cells that a race still needs. ``recommendation`` names the cheapest of the
-best methods by their ``costs``.
+computes their metric. ``best_set`` makes a ``verdict`` over datasets, and ``one_dataset`` makes one on the test images
+of a single dataset. Both use ``comparison``. While a grid is measured, ``race`` decides which methods need no more
+cells, and ``raced_places`` lists the cells that a race still needs. ``recommendation`` names the cheapest of the best
+methods by their ``costs``.
 """
 
 from typing import Literal

@@ -35,9 +35,9 @@ class MethodScore:
 
     Attributes:
         mean: mean accuracy in percent over all datasets or seeds of the method.
-        n: number of datasets, or of seeds if the comparison is about one dataset.
+        n: number of datasets, or of seeds if the verdict is about one dataset.
         seeds: smallest number of seeds on any dataset; 0 if the method does not depend on a seed.
-        difference: the method's lead in points over the first method of the comparison; ``None`` for the first method,
+        difference: the method's lead in points over the first method of the verdict; ``None`` for the first method,
             and for a method that shares no dataset or seed with the first method.
         interval: 95 % confidence interval of ``difference``; ``None`` if the data are too few.
         beaten_by: the strongest rival of an excluded method, in the test that excludes it; ``None`` for a method that

@@ -132,11 +132,14 @@ def _reads(ref: MethodRef, track: str) -> _Reads:
     method, settings, labelled = METHODS[ref.name], _settings(ref, track), TRACKS[track].gives_support
     views = method.support_feature_views(settings)
     return _Reads(
-        method.uses_support, method.uses_validation and labelled,
-        method.uses_support and method.changes_tower and not labelled, method.baseline_crop,
-        method.meta_recipe(settings) if method.meta_recipe else None, None if views is None else
-        round_up(views, VIEWS_STEP), 0 if labelled else round_up(method.test_views(settings), TEST_VIEWS_STEP),
-    )  # fmt: skip
+        uses_support=method.uses_support,
+        uses_validation=method.uses_validation and labelled,
+        crops=method.uses_support and method.changes_tower and not labelled,
+        baseline_crop=method.baseline_crop,
+        meta_recipe=method.meta_recipe(settings) if method.meta_recipe else None,
+        feature_views=None if views is None else round_up(views, VIEWS_STEP),
+        test_views=0 if labelled else round_up(method.test_views(settings), TEST_VIEWS_STEP),
+    )
 
 
 def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:

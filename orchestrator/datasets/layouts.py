@@ -63,8 +63,8 @@ _OF_GROUPS = re.compile(
 """Matches a column that says which images belong together, as ``patient_id`` does, but not ``patient_age``."""
 
 _IN_SERIES = re.compile(r"(?!\D*20\d{6}(?:-WA\d+|\D\d{6}(?:\d{3})?)$)(.*\d.*\D)\d+")
-"""Matches a name with a number before its last number, as frames of videos have. What phones call single photographs,
-such as ``IMG_20260102_030405`` and ``IMG-20260102-WA0003``, is not matched."""
+"""Matches a name with a number before its last number, as frames of videos have; but not the name that a phone gives a
+photograph, such as ``IMG_20260102_030405`` or ``IMG-20260102-WA0003``."""
 
 _NESTED = re.compile(r"""[\[{]\s*(["'\d].*)?[\]}]""", re.DOTALL)
 """Matches a list or an object of Python or JSON, such as ``['cat']``, but not a text in brackets."""
@@ -174,9 +174,10 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
 
 
 def _series(classes: Sequence[Path]) -> str:
-    """Return the beginning of the names of one series, such as ``video0_frame``, if most images are in series.
+    """Return how the names of one series begin, such as ``video0_frame``; empty unless most images are in series.
 
-    The names of a series differ in the last number only, and a class has several series.
+    A series is several images of a class whose names match :data:`_IN_SERIES` and differ in the last number only. The
+    text is also empty if there are fewer than two series per class on average.
     """
     images = [(path, image.stem) for path in classes for image in images_below(path)]
     found = ((path, _IN_SERIES.fullmatch(name)) for path, name in images)

@@ -70,8 +70,8 @@ def _pair(fields: Any) -> tuple[str, int]:
 def _positions(rows: list[tuple[str, int]], part: Part, path: Path) -> NDArray[np.int64]:
     """Return the positions in ``part`` of the images in ``rows``. ``path``: the file that lists them.
 
-    The end of a listed path must be the path of an image in the dataset's folder. Code bases give the first folder of
-    the image's path different names. Therefore this path without its first folder is enough, if it fits one image only.
+    A listed path must end in an image's path in the dataset's folder. This path may lack its first folder, which code
+    bases name differently, if the rest fits one image only.
     """
     pieces_of = [PurePosixPath(part.origin(i)).parts for i in range(len(part))]
     shorter = Counter(pieces[1:] for pieces in pieces_of)

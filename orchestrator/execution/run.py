@@ -200,7 +200,7 @@ def build_artifacts(
 
 
 def build_missing(specs: Sequence[ArtifactSpec], loaded: ArtifactCache, console: Console, what: str) -> float:
-    """Build the artifacts that the store lacks, and return the seconds. The console shows ``what`` is being built.
+    """Build the artifacts that the store lacks, and return the seconds. The console shows ``what`` and each artifact.
 
     Raises ``UserError`` if a build fails.
     """

@@ -52,7 +52,7 @@ def estimate(plan: Plan) -> tuple[list[float], float]:
     A cell has no prediction if no similar cell was measured. Missing artifacts never have a prediction here.
     """
     seconds, gflop = list[float](), sum(artifact.gflops(plan.catalog) for artifact in plan.missing)
-    for cells in plan.alike:
+    for cells in plan.equal_cost_groups:
         work = plan.costs.work(cells[0])
         if (found := plan.costs.predict(work)) is None:
             gflop += len(cells) * work.gflop
@@ -87,7 +87,7 @@ def estimate_line(plan: Plan) -> str:
 def gpu_hours(plan: Plan, gpu: GpuKind) -> dict[Precision, float]:
     """Return the hours that the cells to do and the missing artifacts take on one GPU, in each number format."""
     gflops: dict[str, float] = defaultdict(float)
-    for cells in plan.alike:
+    for cells in plan.equal_cost_groups:
         gflops[cells[0].backbone.name] += len(cells) * plan.costs.work(cells[0]).gflop
     for spec in plan.missing:
         if (backbone := getattr(spec, "backbone", None)) is not None:

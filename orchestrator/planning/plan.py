@@ -87,10 +87,10 @@ class Plan:
         return tuple(cell for cell in self.cells if cell.id not in ended and cell.id not in self.tried)
 
     @cached_property
-    def alike(self) -> Collection[Sequence[Cell]]:
-        """The cells to do, in groups that differ only in the seed. The cells of a group are expected to cost the same.
+    def equal_cost_groups(self) -> Collection[Sequence[Cell]]:
+        """The cells to do, in groups. The cells of a group differ in the seed and are expected to cost the same.
 
-        Parts that the cells of a grid share are compared by ``id``, which takes less time.
+        Their parts are compared by ``id``, which takes less time: the cells of a grid share these objects.
         """
 
         def key(cell: Cell) -> Hashable:

@@ -87,7 +87,7 @@ def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
     packing, label_of = Packing(plan.catalog, plan.costs, size), plan.grid.label
     # (label, backbone) -> the largest share of a GPU that a cell asks for, and a text: how many such cells fit on a GPU
     held: dict[tuple[str, str], tuple[float, str]] = {}
-    for cell, *_ in plan.alike:
+    for cell, *_ in plan.equal_cost_groups:
         key, share, mib = (label_of(cell), cell.backbone.name), packing.share(cell), packing.memory_mib(cell)
         basis = f"{human_bytes(mib * 2**20)} measured" if mib else "assumed"
         held[key] = max(held.get(key, (0.0, "")), (share, f"{int(1 / share)} ({basis})"))

@@ -23,7 +23,7 @@ _OF_RULE = (VERDICT, "tables/verdict_")
 
 
 def verify_bundle(path: Path) -> tuple[Bundle, list[str]]:
-    """Check a bundle. Raises ``UserError`` if the file cannot be read, or if a method is not installed here.
+    """Check a bundle. Raises ``UserError`` if the file cannot be read, or if it needs a method that is not installed.
 
     Returns the bundle with all of its problems, and the names of the files that were computed again from its results.
     No file is computed if the bundle is not intact. Verdicts by an earlier rule than today's are not computed either.
@@ -33,8 +33,8 @@ def verify_bundle(path: Path) -> tuple[Bundle, list[str]]:
     if bundle.problems:
         return bundle, []
     if absent := sorted({cell.method.name for cell, _ in bundle.cells.values()} - METHODS.keys()):
-        what = f"its tables cannot be computed again here: {', '.join(absent)} is no method of this installation"
-        raise UserError(what, where=str(path), hint="install the package that adds the method")
+        what = f"its tables cannot be computed again, because methods are not installed: {', '.join(absent)}"
+        raise UserError(what, where=str(path), hint="install the packages that add these methods")
     computed, earlier = bundle.derived_files(), _by_earlier_rule(bundle.files.get(VERDICT, b""))
     computed = {name: content for name, content in computed.items() if not (earlier and name.startswith(_OF_RULE))}
     for name in {**computed, **bundle.files}:

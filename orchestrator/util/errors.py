@@ -29,7 +29,7 @@ class UserError(Exception):
 
 @contextmanager
 def explained(*kinds: type[Exception], where: str = "") -> Iterator[None]:
-    """Turn an error of one of these kinds into a :class:`UserError` with the same text, which must suit people."""
+    """Turn an error of one of these kinds into a :class:`UserError` with the same text. Users must understand it."""
     try:
         yield
     except kinds as error:

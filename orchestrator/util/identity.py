@@ -92,7 +92,7 @@ _text = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=Tru
 
 
 def _member_text(field: Any) -> str:
-    """Return the text of one field of a dataclass, and keep the text if the field cannot change."""
+    """Return the text of the value of a dataclass's field, and cache the text if the value cannot change."""
     text = _text(encode(field))
     if type(field) in _PLAIN or _is_frozen(field):
         if len(_FROZEN_TEXTS) > 4096:

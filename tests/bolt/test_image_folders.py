@@ -182,7 +182,7 @@ def test_masks_beside_their_images_are_counted(tmp_path: Path) -> None:
     fill(tmp_path / "mask", "mask.png", "_mask.png", "b_2.png", "b.png")
     fill(tmp_path / "mask" / "Masks", "b.png")
     assert [note for note in unused_notes(tmp_path, [tmp_path]) if "mask" in note] == [
-        "3 images that may be masks, by name or folder: used like any image; move masks out of the folders"
+        "3 images that may be masks, by their name or folder: used like images; move masks out of the folders"
     ]
 
 

@@ -92,7 +92,7 @@ def read_table(path: Path) -> Table:
     A pattern such as ``{train,test}.csv`` means several files with the same columns, which are joined. Without a column
     ``split``, the names of the files or of their folders state the parts.
 
-    Raises ``UserError`` if a file cannot be read, or unless all shards of one numbered set are given.
+    Raises ``UserError`` if a file cannot be read, if a numbered shard is missing, or if shards of two sets are given.
     """
     if path.suffix.lower() == ".tar":
         return Table(*read_shards(path))
@@ -102,9 +102,8 @@ def read_table(path: Path) -> Table:
         shard = SHARD.search(file.name) if file.suffix.lower() == ".parquet" else None
         if shard and (given := there[file.parent, file.name[: shard.start()]]) != int(shard["count"]):
             number, count = shard.groups()
-            others = "the images of the others would be left out" if given < int(count) else f"{given} are given"
-            what = f"is one of {int(count)} files, and {others}"
-            hint = f"write {{{'0' * len(number)}..{int(count) - 1:0{len(number)}}}} for {number} to give all of them"
+            what = f"is one of {int(count)} files; files given: {given}"
+            hint = f"write {{{'0' * len(number)}..{int(count) - 1:0{len(number)}}}} for {number} to give one whole set"
             raise UserError(what, where=str(file), hint=hint)
     if len(files) == 1:
         return _read_file(files[0])

@@ -63,7 +63,7 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
     itself, a file is called ``<config>/train/0000.parquet``. If the route has a pattern in ``files``, only the pattern
     counts.
 
-    Raises ``UserError`` if no file is found, if a numbered shard is missing, or if one is there twice.
+    Raises ``UserError`` if no file is found, if a numbered shard is missing, or if there are shards of two uploads.
     """
     given = route.files.get(part)
     split = route.splits[part]
@@ -82,8 +82,8 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
             raise UserError(f"shard {absent[0]} of the split {split!r} is missing ({count})")
         if len(shards) > total:
             names = ", ".join(match.string for match in shards[:4])
-            what = f"the split {split!r} has {len(shards)} files numbered as {total}: some are of another upload or "
-            raise UserError(f"{what}configuration, and their images would count twice ({names})")
+            what = f"the split {split!r} has {len(shards)} files, but their names say {total}: some are of another "
+            raise UserError(f"{what}upload or configuration, and their images would count twice ({names})")
     return found
 
 
@@ -178,7 +178,7 @@ class Shards:
         if not encoded or isinstance(encoded, list):
             held = f"{len(encoded)} images, not one" if encoded else "no image"
             if isinstance(value, dict) and value.get("path"):
-                held += f", only the path {value['path']}; a table needs a column of paths as texts, or the images"
+                held += f", only the path {value['path']}; give a table with a column of paths, or one with the images"
             raise ValueError(f"the row holds {held}")
         return io.BytesIO(encoded)
 

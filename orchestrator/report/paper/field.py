@@ -160,7 +160,7 @@ def field_tables(*, reprinted: bool = False) -> list[Table]:
     """Return the published numbers, a table for each setting, metric and backbone."""
     order = list(SETTINGS)
     ordered = sorted(_published_lines(reprinted).items(), key=lambda item: order.index(item[0][0]))
-    return [_table(place, lines) for place, lines in ordered]
+    return [_table(key, lines) for key, lines in ordered]
 
 
 def sources_table() -> Table:
@@ -179,12 +179,12 @@ def tables_beside_measured(grid: GridResults) -> list[Table]:
     The setting ``zero_shot`` gets no table. For each method, the numbers of the grid come before the published ones.
     """
     tables, published = [], _published_lines(reprinted=False)
-    for place, lines in _measured_lines(grid).items():
-        if place in published and place[0] != "zero_shot":
-            both = [*lines, *published[place]]
+    for key, lines in _measured_lines(grid).items():
+        if key in published and key[0] != "zero_shot":
+            both = [*lines, *published[key]]
             order = list(dict.fromkeys(method for _, method, *_ in both))
             both.sort(key=lambda line: (line[0], order.index(line[1]), line[2] != _HERE))
-            tables.append(_table(place, both))
+            tables.append(_table(key, both))
     return tables
 
 
@@ -216,8 +216,8 @@ def _published_lines(reprinted: bool) -> dict[TableKey, list[Line]]:
         entry = Entry(f"{number.accuracy:.2f}", number.accuracy, selected=chosen, notes=_remarks(number))
         lines.setdefault(number.table, {}).setdefault((number.k, method, source), {})[number.dataset] = entry
     return {
-        place: sorted(((*line, entries) for line, entries in own.items()), key=lambda line: line[0])
-        for place, own in lines.items()
+        key: sorted(((*line, entries) for line, entries in own.items()), key=lambda line: line[0])
+        for key, own in lines.items()
     }
 
 
@@ -248,16 +248,16 @@ def _measured_lines(grid: GridResults) -> dict[TableKey, list[Line]]:
                 method = grid.display_names.get(row.method, row.method)
                 by_line.setdefault((row.k, method), {}).setdefault(dataset, {})[row.seed] = row.accuracy
     return {
-        place: [(*line, _HERE, _entries(own, *_halves(scores, place, line))) for line, own in by_line.items()]
-        for place, by_line in scores.items()
+        key: [(*line, _HERE, _entries(own, *_halves(scores, key, line))) for line, own in by_line.items()]
+        for key, by_line in scores.items()
     }
 
 
 def _halves(
-    scores: Mapping[TableKey, Mapping[tuple[int, str], Scores]], place: TableKey, line: tuple[int, str]
+    scores: Mapping[TableKey, Mapping[tuple[int, str], Scores]], key: TableKey, line: tuple[int, str]
 ) -> list[Scores]:
     """Return a line's accuracies on base and on new classes if the line has their harmonic means, otherwise nothing."""
-    setting, metric, backbone = place
+    setting, metric, backbone = key
     return [scores[setting, half, backbone][line] for half in ("base", "new")] if metric == "H" else []
 
 
@@ -278,8 +278,8 @@ def _entries(own: Scores, *halves: Scores) -> dict[str, Entry]:
     return entries
 
 
-def _table(place: TableKey, lines: Iterable[Line]) -> Table:
-    setting, metric, backbone = place
+def _table(key: TableKey, lines: Iterable[Line]) -> Table:
+    setting, metric, backbone = key
     lines = list(lines)
     columns = [name for name in _COLUMNS if any(name in entries for *_, source, entries in lines if source != _HERE)]
     rows = []

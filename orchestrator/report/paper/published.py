@@ -96,7 +96,7 @@ def printed_tables() -> Mapping[str, Mapping[Position, float]]:
 
 @cache
 def published_accuracies() -> Mapping[Position, float]:
-    """Return every accuracy that the paper prints, in per cent."""
+    """Return every accuracy that the paper prints, in per cent; a mean printed twice is that of ``_CORRECT_TABLE``."""
     tables = printed_tables()
     correct_last = sorted(tables, key=lambda label: label == _CORRECT_TABLE)
     return {at: accuracy for label in correct_last for at, accuracy in tables[label].items()}

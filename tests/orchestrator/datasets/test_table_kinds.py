@@ -206,7 +206,7 @@ def test_one_parquet_file_of_several_is_refused(tmp_path: Path) -> None:
     columns = read_table(tmp_path / "train-{00000..00001}-of-00002.parquet").columns
     assert columns["label"] == [*"abbabb"]
     assert len({*columns["path"]}) == 6
-    with pytest.raises(UserError, match="is one of 1 files, and 3 are given"):  # Regression: images counted twice
+    with pytest.raises(UserError, match=r"is one of 1 files.*given: 3"):  # Regression: images counted twice
         read_table(tmp_path / "train-{00000-of-00001,00000-of-00002,00001-of-00002}.parquet")
 
 
@@ -214,7 +214,7 @@ STRUCTS = [{"bytes": picture, "path": "a.png"} for picture in PICTURES]
 IN_COLUMN: dict[str, tuple[list[Any], str]] = {
     "lists of one": ([[image] for image in STRUCTS], ""),
     "lists of two": ([[image] * 2 for image in STRUCTS], "the row holds 2 images, not one"),
-    "paths": ([{"bytes": None, "path": f"x/{n}.png"} for n in range(3)], "only the path x/0.png; a table needs"),
+    "paths": ([{"bytes": None, "path": f"x/{n}.png"} for n in range(3)], "only the path x/0.png"),
 }
 
 
