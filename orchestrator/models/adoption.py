@@ -108,6 +108,10 @@ def adopt_checkpoints(
             if name in entries:
                 say(f"{name}: replaces {entries[name]['file']}")
             entries[name] = {"file": stated, "sha256": digest} | ({"note": origin} if origin else {})
+        first: dict[str, str] = {}  # digest -> dataset
+        for name, each in entries.items():
+            if (twin := first.setdefault(each["sha256"], name)) != name:
+                say(f"note: {twin} and {name} have the same checkpoint, which counts twice; remove one of the entries")
         write_entries(target, {"checkpoints": section}, replace=True)
     say(f"written to {display_path(target)}; use them with: --catalog {target}")
     return list(candidates)

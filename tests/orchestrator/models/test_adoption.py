@@ -56,7 +56,6 @@ blocks:
     methods: bolt_pooled
 """
 
-
 Towers = dict[str, Tensor]
 """The tensors of a tower by name."""
 
@@ -176,8 +175,7 @@ def test_a_changed_checkpoint_is_refused(grid_file: Path, towers: dict[str, Towe
     spec = next(spec for spec in plan.missing if isinstance(spec, AdoptedSource))
     with pytest.raises(UserError, match="is not the file that was adopted: its sha256 is"):
         build(spec, settings)
-    lines: list[str] = []
-    assert not verify_checkpoints(settings, None, say=lines.append)
+    assert not verify_checkpoints(settings, None, say=(lines := list[str]()).append)
     assert "WRONG" in lines[0]
 
 
@@ -254,6 +252,7 @@ def test_adopted_files_are_added_and_verified(towers: dict[str, Towers], tmp_pat
     entries = load_catalog([mine]).checkpoints
     assert set(entries) == {("tiny-clip", name) for name in SOURCES[:3]}
     assert entries["tiny-clip", SOURCES[2]].note == "by hand"
+    assert not [line for line in lines if "the same checkpoint" in line]
     homes = [entries["tiny-clip", name].path.is_relative_to(mine.parent) for name in SOURCES[:3]]
     assert homes == [True, True, False]
     assert (entries["tiny-clip", SOURCES[1]].path.parent / "config.json").is_file()
@@ -344,14 +343,16 @@ def test_an_unsuitable_checkpoint_is_not_added(case: str, towers: dict[str, Towe
     assert not (tmp_path / "mine.yaml").exists()
 
 
-def test_two_files_cannot_adopt_a_source(adopted_files: Path, towers: dict[str, Towers], tmp_path: Path) -> None:
+def test_a_source_is_adopted_once(adopted_files: Path, towers: dict[str, Towers], tmp_path: Path) -> None:
     file, mine = as_tower(towers[SOURCES[0]], tmp_path / SOURCES[0]), tmp_path / "mine.yaml"
     with pytest.raises(UserError, match="has a checkpoint of"):
         adopt_checkpoints([str(file)], "tiny-clip", None, [adopted_files, mine], say=lambda line: None)
+    lines, twin = list[str](), as_tower(towers[SOURCES[0]], tmp_path / SOURCES[1])
+    adopt_checkpoints([str(file), str(twin)], "tiny-clip", None, [mine], say=lines.append)
+    assert [line for line in lines if f"{SOURCES[0]} and {SOURCES[1]} have the same checkpoint" in line]
 
 
 COMMIT = "1234567890abcdef1234567890abcdef12345678"
-
 
 ADOPTING = """
 import contextlib, io, json, sys
