@@ -183,6 +183,15 @@ class Backbone:
         """
         return self._tokenizer(_texts(prompts)).to(self.device)
 
+    def cut_off(self, prompts: Iterable[str]) -> list[str]:
+        """Return the prompts whose last word is beyond the context length, so that it has no effect."""
+        length = self.tokenize([""]).shape[1]
+        long = [prompt for prompt in _texts(prompts) if len(prompt.encode()) > length - 2]  # a token has a byte or more
+        if not long:
+            return []
+        equal_P = (self.tokenize(long) == self.tokenize([prompt.rpartition(" ")[0] for prompt in long])).all(dim=1)
+        return [prompt for prompt, equal in zip(long, equal_P.tolist(), strict=True) if equal]
+
     def normalise(self, pixels_B3SS: Tensor) -> Tensor:
         """Convert uint8 pixels (B, 3, S, S) to float32 tower input on the backbone's device."""
         return normalise(pixels_B3SS, self.mean, self.std, self.device)

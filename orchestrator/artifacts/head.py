@@ -17,7 +17,7 @@ from orchestrator.artifacts.images import OfTestSplit
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactCache
 from orchestrator.catalog import Catalog, prompt_templates
 from orchestrator.store import Artifact, Builder, CorruptArtifact, Store
-from orchestrator.util.errors import explained
+from orchestrator.util.errors import explained, shorten
 from orchestrator.util.units import listed, pluralize
 
 if TYPE_CHECKING:
@@ -50,17 +50,21 @@ class Head(OfTestSplit):
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Fill the dataset's prompt templates with each class name, and encode one embedding per class.
 
-        The manifest lists the classes whose embeddings are equal.
+        The manifest lists the classes whose embeddings are equal, and the texts that are too long for the text tower.
         """
         from bolt.clip.tensor_files import save_tensors
 
         names = self.images.class_names(cache)
         prompts = prompt_templates(cache.dataset_entry(self.dataset))
+        backbone = cache.backbone(self.backbone)
         with explained(ValueError, where=f"dataset {self.dataset.name}, field prompts"):
-            head_CD = cache.backbone(self.backbone).zero_shot_head(names, prompts)
+            head_CD = backbone.zero_shot_head(names, prompts)
         save_tensors({"head": head_CD}, builder.folder / FILE)
         shared = _equal_names(names, head_CD.numpy(force=True))
-        builder.meta.update(class_names=list(names), prompts=prompts, equal_classes=shared)
+        texts = ((name, text) for name in names for text in (prompts[name] if isinstance(prompts, dict) else prompts))
+        cut = backbone.cut_off([*dict.fromkeys(text.replace("{}", name) for name, text in texts)])
+        about_cut = {"texts": len(cut), "first": cut[0]} if cut else {}
+        builder.meta.update(class_names=list(names), prompts=prompts, equal_classes=shared, cut_off=about_cut)
 
     def class_text(self, cache: ArtifactCache) -> ClassText:
         """Return the class names and prompts that the head was made of."""
@@ -120,6 +124,18 @@ def equal_classes_of(store: Store, head: Head) -> EqualClasses | None:
         return None
     distinct = len(names) - sum(len(group) - 1 for group in shared)
     return EqualClasses(head.backbone.name, head.dataset.name, len(names), distinct, tuple(map(tuple, shared)))
+
+
+def cut_off_of(store: Store, head: Head) -> str:
+    """Return a sentence on the texts of a built head that are too long for the text tower; empty for none."""
+    try:
+        built = store.artifact(head.address, head.identity)
+    except CorruptArtifact:
+        return ""
+    if built is None or not (cut := built.meta.get("cut_off")):
+        return ""
+    what = f"{head.backbone.name} does not read the end of {pluralize(cut['texts'], 'text')}, because of the length"
+    return f"{head.dataset.name}: {what}: {shorten(cut['first'])!r}"
 
 
 def _equal_names(names: Sequence[str], head_CD: NDArray[np.float32]) -> list[list[str]]:

@@ -23,7 +23,13 @@ from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.snapshot import Snapshot
 from orchestrator.progress.status_file import StatusFile
 from orchestrator.report import terminal_summary
-from orchestrator.report.grid_report import count_differences, read_grid_results, report_location, write_grid_report
+from orchestrator.report.grid_report import (
+    count_differences,
+    cut_off_texts,
+    read_grid_results,
+    report_location,
+    write_grid_report,
+)
 from orchestrator.store.lease import grid_lease
 from orchestrator.tracking.grid_runs import GridRuns
 from orchestrator.util.console import print_line, print_sentence
@@ -79,7 +85,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
             except KeyboardInterrupt:  # the progress display has printed how to continue
                 return EXIT_CODE
 
-        results, incomplete = read_grid_results(plan, store), count_differences(plan, store)
+        results = read_grid_results(plan, store)
+        remarks = count_differences(plan, store), cut_off_texts(plan, store)
         page = write_grid_report(results, store)
         every = plan.of_whole_grid(store)
         tracked = f"MLflow: stopped; the results are safe, and {runs.later}"
@@ -90,8 +97,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     console.print()
     if options.raced:
         print_line(plan.race_line, console)
-    if incomplete:
-        print_line(incomplete, console, "yellow")
+    for remark in filter(None, remarks):
+        print_line(remark, console, "yellow")
     for line in (
         f"this run: {pluralize(built, 'artifact')} built, {pluralize(started, 'trial')} started",
         tracked,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from orchestrator.analysis.rows import PublishedOf, Row, SourceRow
 from orchestrator.analysis.scores import check_scored
-from orchestrator.artifacts.head import EqualClasses, Head, equal_classes_of
+from orchestrator.artifacts.head import EqualClasses, Head, cut_off_of, equal_classes_of
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import GridResults
@@ -100,6 +100,11 @@ def _heads(plan: Plan) -> list[Head]:
         for dataset in (cell.dataset, *cell.evaluate_on)
     }
     return [Head(*both, plan.catalog.backbone(name).input_size) for (name, _), both in refs.items()]
+
+
+def cut_off_texts(plan: Plan, store: Store) -> str:
+    """Return a sentence about texts that are too long for a text tower; empty for none."""
+    return listed([cut for head in _heads(plan) if (cut := cut_off_of(store, head))], SHOWN_DATASETS, "; ")
 
 
 def count_differences(plan: Plan, store: Store) -> str:

@@ -1,6 +1,7 @@
 """Where a store's runs are tracked: in a SQLite database in the store, or where ``MLFLOW_TRACKING_URI`` says."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -75,7 +76,8 @@ def tracking_location(store: Store) -> TrackingLocation:
     scheme, separator, database = uri.partition("://")
     if not separator or scheme not in (POSTGRES_DRIVER, "postgresql", "postgres"):
         hint = "use http://HOST:PORT, postgresql://USER@HOST/NAME or sqlite:///FILE"
-        raise UserError(f"{uri} is not the URI of a tracking store", where=URI_VARIABLE, hint=hint)
+        shown = re.sub(r"//[^/]*@", "//...@", uri)  # without a password
+        raise UserError(f"{shown} is not the URI of a tracking store", where=URI_VARIABLE, hint=hint)
     artifacts = os.environ.get(ARTIFACTS_VARIABLE)
     if not artifacts:
         what = "the tracking address is a database, which cannot hold the artifacts of runs"

@@ -91,6 +91,22 @@ def test_words_that_the_tower_cannot_tell_apart_are_named_by_the_run_and_the_rep
     _check_sources_without_gain(tmp_path, [*where, "--only", "dataset=digits"])
 
 
+def test_a_text_that_is_too_long_for_the_text_tower_is_named(
+    tmp_path: Path, give_database: GiveDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the words after the context length were dropped without a word."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    _write_images(tmp_path / "data")
+    give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
+    templates = [text for template in ("a photo of a {}.", "a {}" + " word" * 40) for text in ("--template", template)]
+    _run("data", "add", "data/colours", "--catalog", "mine.yaml", *templates)
+    only = ["--only", "method=zero_shot", "--set", "shots=[1]"]
+    log = _run("grid", "colours.yaml", "--catalog", "mine.yaml", "--data-root", "data", "--local", *only)
+    assert "colours: tiny-clip does not read the end of 4 texts" in log
+    assert "'a red word" in log or "'a blue word" in log
+
+
 def _check_sources_without_gain(folder: Path, where: list[str]) -> None:
     """Check that ``min_gain`` needs measured source models, and leaves out models that gain less on their own task."""
     least = ["--set", "sources={rule: leave_one_out, min_gain: 0.1}"]

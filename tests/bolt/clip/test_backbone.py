@@ -167,3 +167,9 @@ def test_a_backbone_reaches_another_process(backbone: Backbone) -> None:
 def test_a_backbone_moves_to_devices_only() -> None:
     with pytest.raises(TypeError):
         random_backbone().to(torch.float16)  # type: ignore[arg-type]
+
+
+def test_prompts_whose_last_word_is_cut_off() -> None:
+    fits = ["", "a", "123456789 12345", "12345678 éééé"]  # this tokenizer takes 15 characters
+    cut = ["123456789 12345 7", "a" * 30 + " b"]
+    assert random_backbone().cut_off([*fits, *cut]) == cut

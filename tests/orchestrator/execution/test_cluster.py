@@ -117,7 +117,8 @@ def test_neither_a_token_of_another_cluster_nor_the_home_closes_a_local_instance
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("a token " * 6)
     place = str(tmp_path) if home == "with a token" else "/dev/null"
-    done = run_script(STARTS_AFTER_A_TRY_TO_JOIN, HOME=place, STARTS=str(starts))
+    proxy = {"RAY_grpc_enable_http_proxy": "1", "grpc_proxy": "http://127.0.0.1:9"}  # Regression: Ray never started
+    done = run_script(STARTS_AFTER_A_TRY_TO_JOIN, HOME=place, STARTS=str(starts), **proxy)
     assert done.stdout.split() == ["answered"] * starts, done.stderr
 
 

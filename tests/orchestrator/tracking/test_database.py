@@ -154,6 +154,9 @@ def test_a_database_that_mlflow_would_seek_elsewhere_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regression: the database of the store ``a?b`` was the file ``a``; that of ``a%41`` was waited for in vain."""
+    monkeypatch.setenv(URI_VARIABLE, "mysql://me:secret@host/runs")
+    with pytest.raises(UserError, match=r"mysql://\.\.\.@host/runs is not"):
+        tracking_location(Store(str(tmp_path)))
     monkeypatch.delenv(URI_VARIABLE, raising=False)
     with pytest.raises(UserError, match=URI_VARIABLE):
         tracking_location(Store(f"{tmp_path}/{name}"))
