@@ -293,6 +293,7 @@ UNREADABLE: dict[str, tuple[dict[str, bytes], str]] = {
     "index that leaves": ({"model.safetensors.index.json": INDEX}, "elsewhere.safetensors"),
     "shards of FSDP": ({"__0_0.distcp": b"", ".metadata": b""}, "dcp_to_torch FOLDER NEW.pt"),
     "shards of DeepSpeed": ({"zero_to_fp32.py": b"", "latest": b""}, "with its zero_to_fp32.py"),
+    "cache of the hub": ({"snapshots/0a1b": b"", "refs": b""}, "name the folder in its snapshots"),
     "another kind": ({"x.zip": b""}, "it is empty"),
 }  # fmt: skip
 """Case -> the files of a checkpoint (a single file is named ``x``), and the expected message."""
@@ -302,6 +303,7 @@ UNREADABLE: dict[str, tuple[dict[str, bytes], str]] = {
 def test_what_cannot_be_read_says_why(case: str, tmp_path: Path) -> None:
     files, says = UNREADABLE[case]
     for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
     only = next(iter(files), "")
     with pytest.raises(UnreadableCheckpoint, match=says):
