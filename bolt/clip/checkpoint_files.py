@@ -25,13 +25,12 @@ FOLDER_WEIGHTS = (
 """File names under which transformers, open_clip and peft save weights, in order of preference (safetensors first)."""
 
 
-_WAYS = {
+_ADVICE = {
     "*.distcp": "join its shards: python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER NEW.pt",
     "zero_to_fp32.py": "join the shards of DeepSpeed with its zero_to_fp32.py",
     "snapshots/*": "this is a cache of the hub: name the folder in its snapshots/",
 }
-"""Pattern of a file in a folder without a checkpoint -> what to do: join the shards that FSDP or DeepSpeed wrote, or
-name a folder in it."""
+"""Pattern of a file in a folder that does not hold exactly one checkpoint -> the advice in the message."""
 
 
 class UnreadableCheckpoint(ValueError):
@@ -86,8 +85,8 @@ def _file_in_folder(folder: Path) -> Path:
     if len(found) == 1:
         return found[0]
     what = f"{len(found)} checkpoints ({', '.join(f.name for f in found[:3])}, ...)" if found else "no checkpoint"
-    ways = (way for name, way in _WAYS.items() if next(folder.glob(name), None))
-    raise UnreadableCheckpoint(f"the folder {folder} holds {what}; {next(ways, 'name one file')}")
+    advice = (text for name, text in _ADVICE.items() if next(folder.glob(name), None))
+    raise UnreadableCheckpoint(f"the folder {folder} holds {what}; {next(advice, 'name one file')}")
 
 
 def _part_files(index: Path) -> tuple[Path, ...]:

@@ -19,7 +19,7 @@ from orchestrator.adapt.held_out_fold import threads_for
 from orchestrator.adapt.own_images import prepare_images
 from orchestrator.adapt.request import KEPT, TINY, Request, working_folder
 from orchestrator.adapt.trials import measure_candidates, plan_trials
-from orchestrator.artifacts.head import Head, cut_off_of, equal_classes_of
+from orchestrator.artifacts.head import Head, cut_off_sentence, equal_classes_of
 from orchestrator.artifacts.spec import artifact_cache, with_inputs
 from orchestrator.cells.evaluation import evaluate_cell
 from orchestrator.cells.inputs import CellInputs
@@ -61,7 +61,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         # command and change the words.
         if equal_classes:
             say(f"  note: {equal_classes.sentence}")
-        if cut := cut_off_of(loaded.store, head):
+        if cut := cut_off_sentence(loaded.store, head):
             say(f"  note: {cut}")
         if images.folds:
             say(f"candidates, on {images.folds} held-out folds:")

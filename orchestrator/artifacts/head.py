@@ -50,7 +50,8 @@ class Head(OfTestSplit):
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Fill the dataset's prompt templates with each class name, and encode one embedding per class.
 
-        The manifest lists the classes whose embeddings are equal, and the texts that are too long for the text tower.
+        The manifest lists the classes whose embeddings are equal. Of the texts that are too long for the text tower, it
+        has the number and the first.
         """
         from bolt.clip.tensor_files import save_tensors
 
@@ -126,7 +127,7 @@ def equal_classes_of(store: Store, head: Head) -> EqualClasses | None:
     return EqualClasses(head.backbone.name, head.dataset.name, len(names), distinct, tuple(map(tuple, shared)))
 
 
-def cut_off_of(store: Store, head: Head) -> str:
+def cut_off_sentence(store: Store, head: Head) -> str:
     """Return a sentence on the texts of a built head that are too long for the text tower; empty for none."""
     try:
         built = store.artifact(head.address, head.identity)
@@ -134,8 +135,8 @@ def cut_off_of(store: Store, head: Head) -> str:
         return ""
     if built is None or not (cut := built.meta.get("cut_off")):
         return ""
-    what = f"{head.backbone.name} does not read the end of {pluralize(cut['texts'], 'text')}, because of the length"
-    return f"{head.dataset.name}: {what}: {shorten(cut['first'])!r}"
+    what = f"{head.backbone.name} does not read the end of {pluralize(cut['texts'], 'long text')}, such as"
+    return f"{head.dataset.name}: {what} {shorten(cut['first'])!r}"
 
 
 def _equal_names(names: Sequence[str], head_CD: NDArray[np.float32]) -> list[list[str]]:

@@ -25,7 +25,7 @@ from orchestrator.progress.status_file import StatusFile
 from orchestrator.report import terminal_summary
 from orchestrator.report.grid_report import (
     count_differences,
-    cut_off_texts,
+    cut_off_sentences,
     read_grid_results,
     report_location,
     write_grid_report,
@@ -86,7 +86,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
                 return EXIT_CODE
 
         results = read_grid_results(plan, store)
-        remarks = count_differences(plan, store), cut_off_texts(plan, store)
+        remarks = count_differences(plan, store), cut_off_sentences(plan, store)
         page = write_grid_report(results, store)
         every = plan.of_whole_grid(store)
         tracked = f"MLflow: stopped; the results are safe, and {runs.later}"

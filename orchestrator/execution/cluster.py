@@ -61,7 +61,7 @@ def connect(
             check_address(address)
         else:  # read by Ray on its import; with 0, Ray listens on the loopback interface only, see _start_instance
             os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-            os.environ.update(RAY_grpc_enable_http_proxy="0")  # with 1, Ray seeks this machine behind an HTTP proxy
+            os.environ.update(RAY_grpc_enable_http_proxy="0")  # with 1, Ray connects to this machine by the proxy
         with contextlib.suppress(ImportError):  # a private switch: without it, Ray prints a paragraph for a dead worker
             from ray._private import worker
 

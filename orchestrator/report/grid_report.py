@@ -4,7 +4,7 @@ from pathlib import Path
 
 from orchestrator.analysis.rows import PublishedOf, Row, SourceRow
 from orchestrator.analysis.scores import check_scored
-from orchestrator.artifacts.head import EqualClasses, Head, cut_off_of, equal_classes_of
+from orchestrator.artifacts.head import EqualClasses, Head, cut_off_sentence, equal_classes_of
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import GridResults
@@ -102,9 +102,9 @@ def _heads(plan: Plan) -> list[Head]:
     return [Head(*both, plan.catalog.backbone(name).input_size) for (name, _), both in refs.items()]
 
 
-def cut_off_texts(plan: Plan, store: Store) -> str:
-    """Return a sentence about texts that are too long for a text tower; empty for none."""
-    return listed([cut for head in _heads(plan) if (cut := cut_off_of(store, head))], SHOWN_DATASETS, "; ")
+def cut_off_sentences(plan: Plan, store: Store) -> str:
+    """Return a sentence for each head that has texts too long for the text tower, joined by ``;``."""
+    return listed([cut for head in _heads(plan) if (cut := cut_off_sentence(store, head))], SHOWN_DATASETS, "; ")
 
 
 def count_differences(plan: Plan, store: Store) -> str:

@@ -103,7 +103,7 @@ def test_a_text_that_is_too_long_for_the_text_tower_is_named(
     _run("data", "add", "data/colours", "--catalog", "mine.yaml", *templates)
     only = ["--only", "method=zero_shot", "--set", "shots=[1]"]
     log = _run("grid", "colours.yaml", "--catalog", "mine.yaml", "--data-root", "data", "--local", *only)
-    assert "colours: tiny-clip does not read the end of 4 texts" in log
+    assert "colours: tiny-clip does not read the end of 4 long texts" in log
     assert "'a red word" in log or "'a blue word" in log
 
 
