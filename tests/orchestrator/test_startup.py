@@ -54,7 +54,7 @@ def test_source_models_are_listed_without_importing_anything_heavy(tmp_path: Pat
         built.meta.update(accuracy_fine_tuned=81.25, accuracy_zero_shot=61.0)
     done = run(tmp_path, "sources list --backbone tiny-clip")
     assert done.stderr.endswith("sources list --backbone tiny-clip imports\n")
-    for fact in ("glyph-inks", "7 epochs", "+20.25"):
+    for fact in ("glyph-inks", "epochs 7", "+20.25"):
         assert fact in done.stdout
 
 
