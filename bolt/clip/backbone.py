@@ -189,8 +189,10 @@ class Backbone:
         long = [prompt for prompt in _texts(prompts) if len(prompt.encode()) > length - 2]  # a token has a byte or more
         if not long:
             return []
-        equal_P = (self.tokenize(long) == self.tokenize([prompt.rpartition(" ")[0] for prompt in long])).all(dim=1)
-        return [prompt for prompt, equal in zip(long, equal_P.tolist(), strict=True) if equal]
+        shorter, longer = [prompt.rstrip().rpartition(" ")[0] for prompt in long], [f"{prompt} a" for prompt in long]
+        given_PL, shorter_PL, longer_PL = map(self.tokenize, (long, shorter, longer))
+        cut_P = ((given_PL == shorter_PL) & (given_PL == longer_PL)).all(dim=1)  # tokenizers may drop a last full stop
+        return [prompt for prompt, cut in zip(long, cut_P.tolist(), strict=True) if cut]
 
     def normalise(self, pixels_B3SS: Tensor) -> Tensor:
         """Convert uint8 pixels (B, 3, S, S) to float32 tower input on the backbone's device."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bolt.clip.checkpoint_reading import Checkpoint
 from bolt.clip.huggingface import VISION, VISUAL_PROJECTION, from_huggingface
-from bolt.clip.lora import holds_lora, merge_lora
+from bolt.clip.lora import adapter_kind, holds_lora, merge_lora
 from bolt.clip.tensor_names import PROJECTION, TensorMismatch, check_numbers, check_tensors, layer_norm_names
 from bolt.clip.tower import ImageTower
 
@@ -72,7 +72,8 @@ def convert_image_tower(
     state = frozen.state_dict_open_clip() if isinstance(frozen, ImageTower) else dict(frozen)
     checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
     tensors, notes = checkpoint.tensors, list[str]()
-    if holds_lora(tensors) or checkpoint.settings.get("peft_type", "LORA") != "LORA":
+    is_adapter = adapter_kind(checkpoint.settings) != "LORA" and not any(n.endswith("class_embedding") for n in tensors)
+    if holds_lora(tensors) or is_adapter:
         tensors, note = merge_lora(tensors, checkpoint.settings, state)
         notes.append(note)
     mark = _CLASS_EMBEDDING if _CLASS_EMBEDDING in state else next(iter(state))

@@ -33,6 +33,11 @@ def holds_lora(tensors: Mapping[str, Tensor]) -> bool:
     return any(_ADAPTER.search(part) for name in tensors for part in name.lower().split(".")[-4:])
 
 
+def adapter_kind(settings: Mapping[str, Any]) -> str:
+    """Return the kind of adapter that the settings of peft state: ``LORA`` by default, or ``VERA`` and the like."""
+    return str(settings.get("peft_type") or "LORA").upper()
+
+
 def merge_lora(
     tensors: Mapping[str, Tensor], settings: Mapping[str, Any], frozen: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], str]:
@@ -52,7 +57,7 @@ def merge_lora(
     Raises ``TensorMismatch`` if the scale or a matrix is unknown, if the adapter is of another kind, or if it does not
     fit the tower. The message names programs that merge a LoRA.
     """
-    if (kind := settings.get("peft_type", "LORA")) != "LORA":
+    if (kind := adapter_kind(settings)) != "LORA":
         raise _refused(f"its peft_type is {kind}")
     tensors, settings = _clip_lora(tensors, settings, frozen)
     pairs: dict[str, dict[str, Tensor]] = {}

@@ -188,7 +188,7 @@ def _list_images(request: Request, parts: Mapping[str, Path]) -> tuple[dict[str,
     if options.reading != UPRIGHT:
         stated.append([options.reading.bands, options.reading.range])
     if options.words is not None:  # without words, the digest is the same as before ``--words`` existed
-        stated.append(request.words)
+        stated.append(request.words[:2])  # not the notes
     if request.dataset != request.name:
         stated.append(request.dataset)
     classes, files = {}, []

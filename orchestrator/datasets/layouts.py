@@ -62,9 +62,9 @@ _OF_GROUPS = re.compile(
 )  # fmt: skip
 """Matches a column that says which images belong together, as ``patient_id`` does, but not ``patient_age``."""
 
-_IN_SERIES = re.compile(r"(?!\D*20\d{6}(?:-WA\d+|\D\d{6}(?:\d{3})?)$)(.*\d.*\D)\d+")
+_IN_SERIES = re.compile(r"(?!\D*20\d\d\D?\d\d\D?\d\d(?:-WA\d+|(?:\D| at )\d\d\D?\d\d\D?\d\d(?:\d{3})?)$)(.*\d.*\D)\d+")
 """Matches a name with a number before its last number, as frames of videos have; but not the name that a phone gives a
-photograph, such as ``IMG_20260102_030405`` or ``IMG-20260102-WA0003``."""
+photograph by date and time, such as ``IMG_20260102_030405`` or ``WhatsApp Image 2026-01-02 at 10.00.01``."""
 
 _NESTED = re.compile(r"""[\[{]\s*(["'\d].*)?[\]}]""", re.DOTALL)
 """Matches a list or an object of Python or JSON, such as ``['cat']``, but not a text in brackets."""
@@ -245,7 +245,8 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     if mixed := why_no_classes(tops):
         notes.append(f"{mixed}; the table's images in them are used alike")
     others = [name for name in columns if name not in (*chosen.values(), *marked_classes(columns))]
-    groups = [name for name in others if _OF_GROUPS.fullmatch(name) and 1 < len({*columns[name]}) < len(labels)]
+    groups = [name for name in others if _OF_GROUPS.fullmatch(name) and len({*columns[name]}) < len(labels)]
+    groups = [name for name in groups if len({*zip(labels, columns[name], strict=True)}) > len({*labels})]
     if groups and "split" not in chosen:
         what = f"rows of one {groups[0]!r} may be in both parts, training and test, which makes results too good"
         notes.append(f"{what}; to keep them together, add a column 'split' with train and test")

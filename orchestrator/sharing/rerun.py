@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.artifacts.required import domain_totals, required_artifacts
+from orchestrator.artifacts.required import configured_method, domain_totals, required_artifacts
 from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.catalog import Catalog, CheckpointEntry, backbone_ref
 from orchestrator.cells.measure import measure
@@ -61,6 +61,8 @@ def rerun_bundle(path: Path, settings: RunSettings, limit: int, seed: int = 0) -
     for file, what in bundle.problems.items():
         raise UserError(f"the bundle is not intact: {what}", where=file, hint="`bundle verify` lists all problems")
     drawn = random.Random(seed).sample(bundle.results, min(limit, len(bundle.results)))
+    for result in bundle.results:
+        configured_method(result.cell)
     loaded = ArtifactCache(settings)
     _check_identities(drawn, loaded)
     plan = _plan(bundle, drawn, loaded)

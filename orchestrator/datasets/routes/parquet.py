@@ -83,7 +83,8 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
         if len(shards) > total:
             names = ", ".join(match.string for match in shards[:4])
             what = f"the split {split!r} has {len(shards)} files, but their names say {total}: some are of another "
-            raise UserError(f"{what}upload or configuration, and their images would count twice ({names})")
+            hint = "name the configuration, `config`, or give a pattern of the right files, `files`"
+            raise UserError(f"{what}upload or configuration, whose images may count twice ({names})", hint=hint)
     return found
 
 

@@ -263,7 +263,7 @@ def test_a_label_that_may_name_several_classes_is_remarked(tmp_path: Path) -> No
 )
 def test_images_that_belong_together_and_may_be_split_are_remarked(column: str, noted: bool, tmp_path: Path) -> None:
     """Regression: a patient's images were divided among training and test without a word."""
-    for values, expected in (("aabb", noted), ("aaaa", False)):  # images that all belong together cannot be divided
+    for values, expected in (("aabb", noted), ("aaaa", False), ("abab", False)):  # none of the last two can be divided
         table = _csv(tmp_path, f"path,label,{column}", *map(",".join, zip(("cat", "dog") * 2, values, strict=True)))
         assert any("add a column 'split'" in note for note in find_layout(table).notes) == expected
 
@@ -273,6 +273,7 @@ def test_images_that_belong_together_and_may_be_split_are_remarked(column: str, 
     [
         ("clip{0}_frame{1:03}", True), ("{0:05}_{1:05}", True), ("n02085620_{0}{1}", False), ("{0}{1}", False),
         ("IMG_2026010{0}_03040{1}", False), ("IMG-2026010{0}-WA000{1}", False),
+        ("WhatsApp Image 2026-01-0{0} at 10.00.0{1}", False), ("2026-01-0{0} 10.00.0{1}", False),
     ],
 )  # fmt: skip
 def test_frames_and_slices_that_may_be_split_are_remarked(name: str, noted: bool, tmp_path: Path) -> None:
