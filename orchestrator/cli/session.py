@@ -23,13 +23,7 @@ from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.snapshot import Snapshot
 from orchestrator.progress.status_file import StatusFile
 from orchestrator.report import terminal_summary
-from orchestrator.report.grid_report import (
-    count_differences,
-    cut_off_sentences,
-    read_grid_results,
-    report_location,
-    write_grid_report,
-)
+from orchestrator.report.grid_report import read_grid_results, remarks_on_data, report_location, write_grid_report
 from orchestrator.store.lease import grid_lease
 from orchestrator.tracking.grid_runs import GridRuns
 from orchestrator.util.console import print_line, print_sentence
@@ -85,8 +79,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
             except KeyboardInterrupt:  # the progress display has printed how to continue
                 return EXIT_CODE
 
-        results = read_grid_results(plan, store)
-        remarks = count_differences(plan, store), cut_off_sentences(plan, store)
+        results, remarks = read_grid_results(plan, store), remarks_on_data(plan, store)
         page = write_grid_report(results, store)
         every = plan.of_whole_grid(store)
         tracked = f"MLflow: stopped; the results are safe, and {runs.later}"
@@ -97,7 +90,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     console.print()
     if options.raced:
         print_line(plan.race_line, console)
-    for remark in filter(None, remarks):
+    for remark in remarks:
         print_line(remark, console, "yellow")
     for line in (
         f"this run: {pluralize(built, 'artifact')} built, {pluralize(started, 'trial')} started",

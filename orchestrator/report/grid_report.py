@@ -102,18 +102,15 @@ def _heads(plan: Plan) -> list[Head]:
     return [Head(*both, plan.catalog.backbone(name).input_size) for (name, _), both in refs.items()]
 
 
-def cut_off_sentences(plan: Plan, store: Store) -> str:
-    """Return a sentence for each head that has texts too long for the text tower, joined by ``;``."""
-    return listed([cut for head in _heads(plan) if (cut := cut_off_sentence(store, head))], SHOWN_DATASETS, "; ")
+def remarks_on_data(plan: Plan, store: Store) -> list[str]:
+    """Return remarks on what was built from the datasets' images and texts.
 
-
-def count_differences(plan: Plan, store: Store) -> str:
-    """Return a sentence about datasets whose numbers of classes or images differ from the catalog; empty for none.
-
-    They differ, for example, if an archive was unpacked only in part. Own and drawn datasets are left out.
+    One names the datasets whose numbers of classes or images differ from the catalog, for example because an archive
+    was unpacked only in part. Own and drawn datasets are left out. Another names texts that are too long for a text
+    tower.
     """
-    found: dict[str, str] = {}
-    for spec in sorted({head.images for head in _heads(plan)}, key=lambda spec: spec.address):
+    found, heads = dict[str, str](), _heads(plan)
+    for spec in sorted({head.images for head in heads}, key=lambda spec: spec.address):
         entry = plan.catalog.dataset(spec.dataset.name)
         try:
             built = None if entry.is_own or entry.is_bundled else store.artifact(spec.address, spec.identity)
@@ -122,7 +119,9 @@ def count_differences(plan: Plan, store: Store) -> str:
         if built is not None and built.meta["differs"]:
             found[entry.name] = f"{entry.name} ({'; '.join(built.meta['differs'])})"
     shown = listed([*found.values()], SHOWN_DATASETS, "; ")
-    return f"datasets whose numbers of classes or images differ from the catalog: {shown}" if found else ""
+    remarks = [f"datasets whose numbers of classes or images differ from the catalog: {shown}"] if found else []
+    cut = [sentence for head in heads if (sentence := cut_off_sentence(store, head))]
+    return remarks + ([listed(cut, SHOWN_DATASETS, "; ")] if cut else [])
 
 
 def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
