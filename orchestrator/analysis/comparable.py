@@ -13,8 +13,8 @@ from orchestrator.core.cell import Cell, Place
 def ablations_of(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[tuple[Place, str]]:
     """Return the place and the label of every ablation.
 
-    A label is an ablation if another label of the same method has all of its datasets at this place and
-    further ones.
+    A label is an ablation if another label of the same method has all of its datasets at this place, and more.
+
     ``labels``: the label of every cell, by its id.
     """
     datasets: dict[tuple[Place, str], dict[str, set[str]]] = {}

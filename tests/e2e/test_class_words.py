@@ -60,22 +60,26 @@ def _run(*words: str) -> str:
     return " ".join(done.output.split())
 
 
-def test_words_that_the_tower_cannot_tell_apart_are_named_by_the_run_and_the_report(
-    tmp_path: Path, give_database: GiveDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, give_database: GiveDatabase, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with the images in ``data`` and a store that has an empty MLflow database."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "300")
     _write_images(tmp_path / "data")
     give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
+    return tmp_path
+
+
+def test_words_that_the_tower_cannot_tell_apart_are_named_by_the_run_and_the_report(folder: Path) -> None:
     limited = [name for name, distinct in DISTINCT.items() if distinct < 4]
     for name in DISTINCT:
         _run("data", "add", f"data/{name}", "--catalog", "mine.yaml")
-    (tmp_path / "five.yaml").write_text(GRID)
+    (folder / "five.yaml").write_text(GRID)
     where = ["five.yaml", "--catalog", "mine.yaml", "--data-root", "data"]
     log = _run("grid", *where, "--local")
     (named,) = re.findall(r"equal text vectors in (.*?);", log)
     assert set(re.split(", | and ", named)) == set(limited)
-    report = tmp_path / "runs" / "reports" / "five"
+    report = folder / "runs" / "reports" / "five"
     page = (report / "index.html").read_text()
     assert all(f"{name}: {DISTINCT[name]} distinct vector" in page for name in limited)
     assert "colours: 4 distinct" not in page
@@ -83,22 +87,17 @@ def test_words_that_the_tower_cannot_tell_apart_are_named_by_the_run_and_the_rep
     assert {limit["dataset"]: limit["distinct"] for limit in limits} == {"animals": 1, "vehicles": 1, "mixed": 3}
     sources = (report / "tables" / "sources.csv").read_text().splitlines()
     assert ",no gain,25,25,0," in next(line for line in sources if line.startswith("animals"))
-    for path in (tmp_path / "runs" / "results").glob("*.json"):
+    for path in (folder / "runs" / "results").glob("*.json"):
         result = json.loads(path.read_text())
         dataset, score = result["cell"]["dataset"]["name"], result["evaluations"][0]
         if result["cell"]["method"]["name"] != "tip_adapter" and dataset in limited:
             assert score["correct"] / score["total"] <= DISTINCT[dataset] / 4
-    _check_sources_without_gain(tmp_path, [*where, "--only", "dataset=digits"])
+    _check_sources_without_gain(folder, [*where, "--only", "dataset=digits"])
 
 
-def test_a_text_that_is_too_long_for_the_text_tower_is_named(
-    tmp_path: Path, give_database: GiveDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("folder")
+def test_a_text_that_is_too_long_for_the_text_tower_is_named() -> None:
     """Regression: the words after the context length were dropped without a word."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "300")
-    _write_images(tmp_path / "data")
-    give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
     templates = [text for template in ("a photo of a {}.", "a {}" + " word" * 40) for text in ("--template", template)]
     _run("data", "add", "data/colours", "--catalog", "mine.yaml", *templates)
     only = ["--only", "method=zero_shot", "--set", "shots=[1]"]
