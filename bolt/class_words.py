@@ -79,7 +79,7 @@ def class_words(names: Sequence[str]) -> ClassWords:
     if guessed:
         notes.append(f"numbers in front of class names are left out: {_shown(guessed)}")
     if codes := [repr(word) for word in words if _CODE.fullmatch(word)]:
-        notes.append(f"class names that may be no words: {_shown(codes)}; CLIP needs words for these classes")
+        notes.append(f"class names that may not describe an image: {_shown(codes)}; CLIP needs words that do")
     if unlabelled := [repr(word) for word in words if _NO_LABEL.fullmatch(word)]:
         notes.append(f"classes that may be images without a label: {_shown(unlabelled)}; if so, leave them out")
     copies = [repr(name) for name in names if (copy := _COPY.fullmatch(name)) and copy[1] in names]

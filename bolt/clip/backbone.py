@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import cast
@@ -184,14 +185,14 @@ class Backbone:
         return self._tokenizer(_texts(prompts)).to(self.device)
 
     def cut_off(self, prompts: Iterable[str]) -> list[str]:
-        """Return the prompts whose last word is beyond the context length, so that it has no effect."""
+        """Return the prompts whose last letter is beyond the context length, so that it has no effect."""
         length = self.tokenize([""]).shape[1]
         long = [prompt for prompt in _texts(prompts) if len(prompt.encode()) > length - 2]  # a token has a byte or more
         if not long:
             return []
-        shorter, longer = [prompt.rstrip().rpartition(" ")[0] for prompt in long], [f"{prompt} a" for prompt in long]
-        given_PL, shorter_PL, longer_PL = map(self.tokenize, (long, shorter, longer))
-        cut_P = ((given_PL == shorter_PL) & (given_PL == longer_PL)).all(dim=1)  # tokenizers may drop a last full stop
+        shorter = [re.sub(r"[\W_]+$", "", prompt)[:-1] for prompt in long]  # tokenizers may drop final punctuation
+        given_PL, shorter_PL, longer_PL = map(self.tokenize, (long, shorter, [f"{prompt} a" for prompt in long]))
+        cut_P = ((given_PL == shorter_PL) & (given_PL == longer_PL)).all(dim=1)
         return [prompt for prompt, cut in zip(long, cut_P.tolist(), strict=True) if cut]
 
     def normalise(self, pixels_B3SS: Tensor) -> Tensor:

@@ -66,14 +66,14 @@ def convert_image_tower(
 
     Raises:
         TensorMismatch: if there is no image tower, or more than one; if tensors are missing, unexpected or of the wrong
-            shape; if values are NaN, infinite or quantised; if the tensors are a task vector; or if the scale or the
-            matrices of a LoRA are unknown.
+            shape; if values are NaN, infinite or quantised; if the tensors are a task vector, or an adapter of another
+            kind than LoRA; or if the scale or the matrices of a LoRA are unknown.
     """
     state = frozen.state_dict_open_clip() if isinstance(frozen, ImageTower) else dict(frozen)
     checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
     tensors, notes = checkpoint.tensors, list[str]()
-    is_adapter = adapter_kind(checkpoint.settings) != "LORA" and not any(n.endswith("class_embedding") for n in tensors)
-    if holds_lora(tensors) or is_adapter:
+    has_tower = any(name.endswith("class_embedding") for name in tensors)  # it may lie beside settings of an adapter
+    if holds_lora(tensors) or (adapter_kind(checkpoint.settings) != "LORA" and not has_tower):
         tensors, note = merge_lora(tensors, checkpoint.settings, state)
         notes.append(note)
     mark = _CLASS_EMBEDDING if _CLASS_EMBEDDING in state else next(iter(state))
@@ -111,7 +111,7 @@ def convert_image_tower(
 def distance_moved(tower: ConvertedTower, frozen: Mapping[str, Tensor]) -> float:
     """Return the distance of a tower from the pre-trained tower ``frozen``, divided by the norm of ``frozen``.
 
-    Raises ``TensorMismatch`` if ``tower`` is the pre-trained tower itself, in any precision.
+    Raises ``TensorMismatch`` if ``tower`` is the pre-trained tower itself, as it is or rounded to 16 or 8 bits.
     """
     if all(_rounds_to(tensor.cpu(), tower.tensors[name]) for name, tensor in frozen.items()):
         what = "this is the pre-trained tower itself, up to rounding to 16 or 8 bits, not a fine-tuned one"

@@ -144,8 +144,9 @@ def read_request(
     fetch_weights(entry, console, where="--backbone", instead=_WITHOUT_WEIGHTS)
     dataset = f"{name}-own" if name in catalog.datasets else name
     return Request(
-        folder, layout, name, dataset, model, page, entry, sources, candidates, minutes, form, images, words, settings,
-        started,
+        folder, layout, name=name, dataset=dataset, model=model, page=page, backbone=entry, sources=sources,
+        candidates=candidates, minutes=minutes, form=form, images=images, words=words, settings=settings,
+        started=started,
     )  # fmt: skip
 
 

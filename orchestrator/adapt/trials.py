@@ -193,7 +193,7 @@ def measure_candidates(
             if not images.folds:
                 return trials
         allowed = max(60 * minutes, CHEAP_SECONDS) if trial.is_cheap else left
-        for fold in range(0 if left_out else images.folds):
+        for fold in range(images.folds) if not left_out else ():
             spec = HeldOutFold(trial.cell, fold, images.folds, images.copies)
             try:
                 build_missing([spec], loaded, console, f"{trial.text}: fold {fold + 1} of {images.folds}")

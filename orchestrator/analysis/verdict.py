@@ -72,7 +72,7 @@ class Pair:
         level: whether the interval lies within plus or minus the smallest difference that matters.
         more: estimated number of further datasets (or seeds) after which the pair is settled with a probability of
             80 %: it is level, or one method is better. ``None`` for a level pair, and if there is no estimate.
-        more_seeds: estimated number of further seeds on the same datasets, for a comparison over datasets; ``None`` if
+        more_seeds: estimated number of further seeds on the same datasets, for a verdict over datasets; ``None`` if
             differences scatter more between datasets than between seeds, or if seeds cannot settle the pair.
     """
 

@@ -151,8 +151,9 @@ def add_dataset(
         kept = old.prompts if isinstance(old.prompts, dict) else {}
         words = Words(known, {folder: kept.get(word, ()) for folder, word in known.items()}, ())
     checked = check_images(name, layout, words, options, catalog_file, advance)
-    table = dataset_folder(checked.entry, layout.data_root) / (file := layout.route.get("file", ""))
-    if file.lower().endswith(".tar") and not table.is_file():
+    file = layout.route.get("file", "")  # class folders have none
+    table = dataset_folder(checked.entry, layout.data_root) / file
+    if file.lower().endswith(".tar") and not table.is_file():  # a pattern of several tar files
         checked.fields["contents"] = cached_digest(*files_of(table))
     if not old:  # before the entry is written, so that a killed command leaves no entry without checksums
         record_checksums(checked.entry, layout.data_root)

@@ -168,8 +168,9 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
         refuse_untested(names, [path.name for path in class_folders(parts["test"])], folder)
     notes = unused_notes(given, parts.values())
     if "test" not in parts and (series := _series(classes)):
-        what = f"images of one series, such as {series}..., may be both learned from and tested on"
-        notes.append(f"{what}, which makes results too good; to keep series together, give train/ and test/")
+        what = f"the names look like frames of videos or slices of scans: images of one series, such as {series}..., "
+        what += "may be in both parts, training and test, which makes results too good"
+        notes.append(f"{what}; to keep series together, give train/ and test/")
     return _checked(Layout(folder.parent, route, recipe, names, tuple(notes), parts=parts), given)
 
 

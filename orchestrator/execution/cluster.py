@@ -59,8 +59,8 @@ def connect(
         if address is not None:
             stack.enter_context(environment_variables(token_mode()))  # Ray reads RAY_AUTH_MODE once, on its import
             check_address(address)
-        else:  # read by Ray on its import; with 0, Ray listens on the loopback interface only, see _start_instance
-            os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        else:  # Ray reads both on its import
+            os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray listens on loopback only, see _start_instance
             os.environ.update(RAY_grpc_enable_http_proxy="0")  # with 1, Ray connects to this machine by the proxy
         with contextlib.suppress(ImportError):  # a private switch: without it, Ray prints a paragraph for a dead worker
             from ray._private import worker

@@ -60,8 +60,8 @@ SUSTAINED_SHARES: Mapping[Precision, tuple[float, float, float]] = {
 }
 """The speed that an H200 with torch 2.11 sustained while it computed batches of 32 images, as a share of its peak, for
 each of the three towers. The shares of B/32 and B/16 were measured in BOLT's training step. For L/14 the forward pass
-was measured; in float32, the share of B/16 is used instead. A smaller GPU needs less work to be fully
-used, so it is assumed to sustain at least these shares."""
+was measured; in float32, the share of B/16 is used instead. A smaller GPU needs less work to be fully used, so it is
+assumed to sustain at least these shares."""
 
 
 def find_gpu(name: str) -> GpuKind:

@@ -88,9 +88,9 @@ class Plan:
 
     @cached_property
     def equal_cost_groups(self) -> Collection[Sequence[Cell]]:
-        """The cells to do, in groups. The cells of a group differ in the seed and are expected to cost the same.
+        """The cells to do, in groups of cells that are expected to cost the same: they differ in seed or sources only.
 
-        Their parts are compared by ``id``, which takes less time: the cells of a grid share these objects.
+        Parts of cells are compared by ``id``, which takes less time: the cells of a grid share these objects.
         """
 
         def key(cell: Cell) -> Hashable:

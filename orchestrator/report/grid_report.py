@@ -103,11 +103,10 @@ def _heads(plan: Plan) -> list[Head]:
 
 
 def remarks_on_data(plan: Plan, store: Store) -> list[str]:
-    """Return remarks on what was built from the datasets' images and texts.
+    """Return remarks on the data of a grid, at most two.
 
-    One names the datasets whose numbers of classes or images differ from the catalog, for example because an archive
-    was unpacked only in part. Own and drawn datasets are left out. Another names texts that are too long for a text
-    tower.
+    The first names datasets whose numbers of classes or images differ from the catalog, for example because an archive
+    was unpacked only in part. Own and drawn datasets are left out. The second names texts too long for a text tower.
     """
     found, heads = dict[str, str](), _heads(plan)
     for spec in sorted({head.images for head in heads}, key=lambda spec: spec.address):

@@ -108,8 +108,8 @@ def verdict(
     """Return the verdicts of a grid's report: which methods may be the best.
 
     Returns:
-        A series for each track, protocol, domain and backbone. ``series.at(4).best_set`` names the methods
-        at k = 4, and ``series.records()`` gives the fields of ``verdict.json``.
+        A series for each track, protocol, domain and backbone. ``series.at(4).best_set`` names the methods at k = 4,
+        and ``series.records()`` gives the fields of ``verdict.json``.
 
     Arguments and errors are those of :func:`results`.
     """

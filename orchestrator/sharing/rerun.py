@@ -54,15 +54,15 @@ def rerun_bundle(path: Path, settings: RunSettings, limit: int, seed: int = 0) -
         limit: number of cells to draw; all cells if the bundle has fewer.
         seed: seed of the draw.
 
-    Raises ``UserError`` if the bundle is not intact, if a dataset, backbone or checkpoint is missing here or differs
-    from the bundle's, or if an artifact cannot be built.
+    Raises ``UserError`` if the bundle is not intact, if one of its methods is not installed, if a dataset, backbone or
+    checkpoint is missing here or differs from the bundle's, or if an artifact cannot be built.
     """
     bundle = read_bundle(path)
     for file, what in bundle.problems.items():
         raise UserError(f"the bundle is not intact: {what}", where=file, hint="`bundle verify` lists all problems")
     drawn = random.Random(seed).sample(bundle.results, min(limit, len(bundle.results)))
     for result in bundle.results:
-        configured_method(result.cell)
+        configured_method(result.cell)  # raises UserError for a method that is not installed
     loaded = ArtifactCache(settings)
     _check_identities(drawn, loaded)
     plan = _plan(bundle, drawn, loaded)

@@ -76,7 +76,7 @@ def tracking_location(store: Store) -> TrackingLocation:
     scheme, separator, database = uri.partition("://")
     if not separator or scheme not in (POSTGRES_DRIVER, "postgresql", "postgres"):
         hint = "use http://HOST:PORT, postgresql://USER@HOST/NAME or sqlite:///FILE"
-        shown = re.sub(r"//[^/]*@", "//...@", uri)  # without user and password
+        shown = re.sub(r"//.*@", "//...@", uri)  # without user and password
         raise UserError(f"{shown} is not the URI of a tracking store", where=URI_VARIABLE, hint=hint)
     artifacts = os.environ.get(ARTIFACTS_VARIABLE)
     if not artifacts:

@@ -127,4 +127,5 @@ def process_start_time(pid: int | None = None) -> float:
 
     On Linux, the time since 1970 of every process changes when the clock is set.
     """
-    return float(psutil.Process(pid).create_time() - (psutil.boot_time() if psutil.LINUX else 0.0))
+    boot = psutil.boot_time() if psutil.LINUX else 0.0  # first: some versions of psutil keep it for ``create_time``
+    return float(psutil.Process(pid).create_time() - boot)

@@ -1,7 +1,8 @@
 """Fetching a dataset's files. Only ``data prepare`` and ``data add hf:`` call this code.
 
 ``download`` and ``unpack`` know nothing of datasets. ``by_archive``, ``by_torchvision`` and ``by_hub`` each fetch the
-files of one kind of route. A new kind is one module here and one entry in ``FETCHERS``.
+files of one kind of route. A new kind is one module here and one entry in ``FETCHERS``. If its server can state
+the size of a download, ``download_size`` needs a case, too.
 """
 
 from collections.abc import Callable
@@ -26,9 +27,11 @@ FETCHERS: dict[str, Callable[[DatasetEntry, StagingArea], Fetched]] = {
 
 def download_size(entry: DatasetEntry) -> int | None:
     """Return the bytes to fetch, as the catalog or else the server states them; ``None`` if neither does."""
-    if entry.download_bytes is None and isinstance(entry.route, ArchiveRoute):
+    if entry.download_bytes is not None:
+        return entry.download_bytes
+    if isinstance(entry.route, ArchiveRoute):
         return announced_size(entry.route.url)
-    if entry.download_bytes is None and isinstance(entry.route, HuggingFaceRoute):
+    if isinstance(entry.route, HuggingFaceRoute):
         with suppress(UserError):
             return hub_size(entry)
-    return entry.download_bytes
+    return None

@@ -10,7 +10,7 @@ import os
 import posixpath
 import shlex
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,7 +26,8 @@ from orchestrator.datasets.routes.parquet import SHARD, Shards, names_in
 from orchestrator.datasets.routes.tar_shards import folder_of, part_in, parts_by_name, read_shards
 from orchestrator.datasets.text_tables import read_rows
 from orchestrator.util.errors import UserError, shorten
-from orchestrator.util.units import listed
+from orchestrator.util.grouping import grouped
+from orchestrator.util.units import listed, pluralize
 
 SHOWN = 10
 
@@ -97,14 +98,17 @@ def read_table(path: Path) -> Table:
     if path.suffix.lower() == ".tar":
         return Table(*read_shards(path))
     files = files_of(path)
-    there = Counter((file.parent, SHARD.split(file.name)[0]) for file in files)
-    for file in files:
-        shard = SHARD.search(file.name) if file.suffix.lower() == ".parquet" else None
-        if shard and (given := there[file.parent, file.name[: shard.start()]]) != int(shard["count"]):
-            number, count = shard.groups()
-            what = f"is one of {int(count)} files; files given: {given}"
-            hint = f"write {{{'0' * len(number)}..{int(count) - 1:0{len(number)}}}} for {number} to give one whole set"
-            raise UserError(what, where=str(file), hint=hint)
+    parquet = [file for file in files if file.suffix.lower() == ".parquet"]
+    shards = [(file, found) for file in parquet if (found := SHARD.search(file.name))]
+    for own in grouped(shards, lambda shard: (shard[0].parent, shard[0].name[: shard[1].start()])).values():
+        given = sorted(int(found["number"]) for _, found in own)
+        for file, found in own:
+            number, count = found["number"], int(found["count"])
+            if given != [*range(count)]:
+                what = f"belongs to a set of {pluralize(count, 'file')}; numbers of the files given: "
+                hint = f"write {{{'0' * len(number)}..{count - 1:0{len(number)}}}} for {number} to give one whole set"
+                hint = hint if count > 1 else "give this file alone"
+                raise UserError(what + listed([*map(str, given)], SHOWN), where=str(file), hint=hint)
     if len(files) == 1:
         return _read_file(files[0])
     root = folder_of(path)

@@ -177,10 +177,10 @@ class _PaperTable:
         """Return every combination of the values on some axes."""
         return [dict(zip(axes, values, strict=True)) for values in product(*(self.axes[axis] for axis in axes))]
 
-    def _position(self, place: Values, method: str) -> Position:
-        """Return the position of a number. An axis that ``place`` lacks has only one value in the whole table."""
-        only = {axis: values[0] for axis, values in self.axes.items()}
-        return Position(self.track, **{**only, **place, "method": method})
+    def _position(self, values: Values, method: str) -> Position:
+        """Return the position of a number. An axis that ``values`` lacks has only one value in the whole table."""
+        only = {axis: own[0] for axis, own in self.axes.items()}
+        return Position(self.track, **{**only, **values, "method": method})
 
     def _notes(self, values: Mapping[str, object]) -> tuple[str, ...]:
         return notes_on(self.layout.label, values)

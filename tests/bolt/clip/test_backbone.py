@@ -169,9 +169,9 @@ def test_a_backbone_moves_to_devices_only() -> None:
         random_backbone().to(torch.float16)  # type: ignore[arg-type]
 
 
-def test_prompts_whose_last_word_is_cut_off() -> None:
+def test_prompts_whose_end_is_cut_off() -> None:
     fits = ["", "a", "123456789 12345", "12345678 éééé"]  # this tokenizer takes 15 characters
-    cut = ["123456789 12345 7", "a" * 30 + " b"]
+    cut = ["123456789 12345 7", "a" * 30 + " b", "a-" * 9, "猫" * 16]
     assert random_backbone().cut_off([*fits, *cut]) == cut
     strips = Backbone.from_open_clip(random_clip(), lambda given: tokenize(text.rstrip(" .") for text in given), "tiny")
     assert strips.cut_off(["123456 890123 ", "12345 7890 ...", *cut]) == cut

@@ -189,7 +189,7 @@ def test_labels_without_names_are_numbers_and_a_column_can_be_named(tmp_path: Pa
     with serve(**hub({"train.parquet": shard(0, "kind", named=False)})) as server:
         added = add(server, tmp_path, f"hf:{REPO}", columns={"label": "kind"})
     assert added.entry.class_names == {"0": "0", "1": "1"}
-    assert any("no words" in note for note in added.notes)
+    assert any("describe an image" in note for note in added.notes)
 
 
 @pytest.mark.parametrize("plain", [False, True])

@@ -51,15 +51,19 @@ def test_one_parquet_file_of_several_is_refused(tmp_path: Path) -> None:
     table = pa.table({"image": PICTURES, "label": list("abb")})
     for name in ("train-00000-of-00002.parquet", "train-00000-of-00001.parquet"):
         pq.write_table(table, tmp_path / name)
-    with pytest.raises(UserError, match=r"is one of 2 files.*\n.*\{00000\.\.00001\}"):
+    with pytest.raises(UserError, match=r"a set of 2 files.*given: 0\n.*\{00000\.\.00001\}"):
         find_layout(tmp_path / "train-00000-of-00002.parquet")
     assert find_layout(tmp_path / "train-00000-of-00001.parquet").names == ("a", "b")
     pq.write_table(table, tmp_path / "train-00001-of-00002.parquet")
     columns = read_table(tmp_path / "train-{00000..00001}-of-00002.parquet").columns
     assert columns["label"] == [*"abbabb"]
     assert len({*columns["path"]}) == 6
-    with pytest.raises(UserError, match=r"is one of 1 files.*given: 3"):  # Regression: images counted twice
+    with pytest.raises(UserError, match=r"a set of 1 file;.*given: 0, 0, 1\n.*alone"):  # images counted twice
         read_table(tmp_path / "train-{00000-of-00001,00000-of-00002,00001-of-00002}.parquet")
+    for upload in ("0a", "0b"):
+        pq.write_table(table, tmp_path / f"val-00000-of-00002-{upload}.parquet")
+    with pytest.raises(UserError, match=r"a set of 2 files.*given: 0, 0\n"):
+        read_table(tmp_path / "val-00000-of-00002-{0a,0b}.parquet")
 
 
 STRUCTS = [{"bytes": picture, "path": "a.png"} for picture in PICTURES]

@@ -76,7 +76,7 @@ READ: dict[str, tuple[str | bytes, tuple[str, str], str]] = {
         "path from 'photo'",
     ),
     "an annotation tool's": ("image,id,choice,annotator\n" + _TOOL, ("cat", "dog"), "label from 'choice'"),
-    "numbers with a point": ("path,label\n" + _ROWS("1.0", "2.0"), ("1.0", "2.0"), "no words"),
+    "numbers with a point": ("path,label\n" + _ROWS("1.0", "2.0"), ("1.0", "2.0"), "describe an image"),
     "folds": ("path,label,fold\n" + _ROWS("a,1", "b,2"), ("a", "b"), "not used: fold"),
     "yes and no": ("path,label,value\n" + _ROWS("cat,0", "dog,1"), ("cat", "dog"), "not used: value"),
 }

@@ -149,14 +149,20 @@ def test_a_damaged_database_is_said_and_made_anew(damage: str, sqlite_store: tup
     assert not path.exists()
 
 
+@pytest.mark.parametrize("password", ["secret", "se/cret"])
+def test_the_error_for_an_unknown_kind_of_address_hides_the_password(
+    password: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(URI_VARIABLE, f"mysql://me:{password}@host/runs")
+    with pytest.raises(UserError, match=r"mysql://\.\.\.@host/runs is not"):
+        tracking_location(Store(str(tmp_path)))
+
+
 @pytest.mark.parametrize("name", ["a?b", "a%41"])
 def test_a_database_that_mlflow_would_seek_elsewhere_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regression: the database of the store ``a?b`` was the file ``a``; that of ``a%41`` was waited for in vain."""
-    monkeypatch.setenv(URI_VARIABLE, "mysql://me:secret@host/runs")
-    with pytest.raises(UserError, match=r"mysql://\.\.\.@host/runs is not"):
-        tracking_location(Store(str(tmp_path)))
     monkeypatch.delenv(URI_VARIABLE, raising=False)
     with pytest.raises(UserError, match=URI_VARIABLE):
         tracking_location(Store(f"{tmp_path}/{name}"))
