@@ -81,13 +81,13 @@ def test_the_undamaged_file_is_a_catalog(tmp_path: Path) -> None:
     assert check_catalog(written(tmp_path, WHOLE), tmp_path)
 
 
-@cases(120)
+@cases(60)
 @given(data=damaged(WHOLE))
 def test_a_catalog_with_changed_values_is_refused_or_usable(tmp_path: Path, data: Any) -> None:
     check_catalog(written(tmp_path, data), tmp_path)
 
 
-@cases(60)
+@cases(30)
 @given(content=spoiled(TEXT.encode()))
 @example(content=b"datasets: {cats: {name: cats}}")
 @example(content=b"datasets: &a {cats: *a}")
@@ -101,7 +101,7 @@ def test_a_catalog_file_with_changed_bytes_is_refused_or_usable(tmp_path: Path, 
     check_catalog(written(tmp_path, content), tmp_path)
 
 
-@cases(100)
+@cases(50)
 @given(content=spoiled(TEXT.encode()))
 def test_adding_to_a_catalog_keeps_the_other_entries_or_changes_nothing(tmp_path: Path, content: bytes) -> None:
     path, new = written(tmp_path, content), {"new": {**DATASET, "route": ROUTES["cats"]}}

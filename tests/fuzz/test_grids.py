@@ -79,13 +79,13 @@ def test_the_undamaged_file_is_a_grid(tmp_path: Path) -> None:
     assert len(grid.cells) == 2 * (1 + 3 * 4) + 8 * 2
 
 
-@cases(300)
+@cases(150)
 @given(data=damaged(WHOLE))
 def test_a_grid_with_changed_values_is_refused_or_valid(tmp_path: Path, data: Any) -> None:
     check_grid(written(tmp_path, data))
 
 
-@cases(150)
+@cases(75)
 @given(content=spoiled(TEXT.encode()))
 @example(content=b"")
 @example(content=b"\xef\xbb\xbf")
@@ -112,7 +112,7 @@ def test_a_grid_file_with_changed_bytes_is_refused_or_valid(tmp_path: Path, cont
     check_grid(written(tmp_path, content))
 
 
-@cases(80)
+@cases(40)
 @given(levels=st.integers(2, 40), width=st.integers(2, 12), field=st.sampled_from(("title", "fine_tuning", "blocks")))
 def test_aliases_cannot_make_a_file_large(tmp_path: Path, levels: int, width: int, field: str) -> None:
     lines = ["a0: &a0 [x]"]
@@ -155,13 +155,13 @@ def _some(names: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
     return st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)
 
 
-@cases(150)
+@cases(75)
 @given(made=st.lists(blocks(), min_size=1, max_size=2))
 def test_grids_with_known_fields_are_refused_or_valid(tmp_path: Path, made: Any) -> None:
     check_grid(written(tmp_path, {"title": "Made", "blocks": made}))
 
 
-@cases(80)
+@cases(40)
 @given(names=st.lists(st.sampled_from(("demo", "dmeo", "../x", "a/b.yaml", ".", "case.yaml", "")) | odd, max_size=3))
 def test_an_included_file_is_a_grid_or_refused(tmp_path: Path, names: list[Any]) -> None:
     check_grid(written(tmp_path, {**WHOLE, "include": [name for name in names if name != "demo"]}))
@@ -184,7 +184,7 @@ def pairs(keys: st.SearchStrategy[str], values: st.SearchStrategy[str]) -> st.Se
     return st.builds("{}={}".format, keys, values)
 
 
-@cases(150)
+@cases(75)
 @given(
     set_=st.lists(pairs(fields | fields.flatmap(near), st.sampled_from(VALUES) | odd.map(str)) | st.text(max_size=10),
                   max_size=2),

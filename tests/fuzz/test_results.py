@@ -52,13 +52,13 @@ def test_the_checksum_of_these_tests_is_that_of_the_store() -> None:
     assert samples.sealed(PLAIN) == WRITTEN
 
 
-@cases(700)
+@cases(350)
 @given(content=spoiled(WRITTEN.encode()))
 def test_a_changed_byte_of_a_result_is_detected(store: Store, content: bytes) -> None:
     assert read(store, content) is None
 
 
-@cases(300)
+@cases(150)
 @given(data=damaged(PLAIN), seal=st.booleans())
 def test_changed_data_is_read_as_written_or_set_aside(store: Store, data: Any, seal: bool) -> None:
     """A correct checksum is not enough: only a possible result is read."""
@@ -123,15 +123,14 @@ def test_a_result_that_could_not_be_read_back_is_not_written(tmp_path: Path, fie
 
 
 @pytest.mark.parametrize("field", ["track", "domain", "shots", "seed", "sources_rule"])
-@pytest.mark.parametrize("value", [[], {}])
-def test_a_cell_with_a_list_for_a_name_is_set_aside(store: Store, field: str, value: object) -> None:
+def test_a_cell_with_a_list_for_a_name_is_set_aside(store: Store, field: str) -> None:
     """A track that was a list, under a correct checksum, once ended the command that read it."""
     data = json.loads(WRITTEN)
-    data["cell"][field] = value
+    data["cell"][field] = []
     assert read(store, samples.sealed(data).encode()) is None
 
 
-@cases(100)
+@cases(50)
 @given(content=st.binary(max_size=300) | st.text(max_size=100).map(str.encode) | odd.map(lambda v: repr(v).encode()))
 @example(content=b"[" * 100_000)
 @example(content=b'{"a":' * 100_000)
@@ -141,7 +140,7 @@ def test_a_file_that_is_no_result_of_this_cell_is_set_aside(store: Store, conten
     assert read(store, content) is None
 
 
-@cases(150)
+@cases(75)
 @given(content=spoiled(Failure(CELL.id, "ValueError: no", "trace", "log", 1, "2026-01-01").to_json().encode()))
 @example(content=b"[" * 100_000)
 def test_a_damaged_failure_record_is_read_or_shown_as_damaged(store: Store, content: bytes) -> None:

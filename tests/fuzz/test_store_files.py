@@ -45,7 +45,7 @@ def read_content(store: Store) -> bytes | None:
         return None
 
 
-@cases(250)
+@cases(125)
 @given(data=st.data(), as_text=st.booleans())
 def test_a_damaged_manifest_never_gives_other_content(whole: Path, data: st.DataObject, as_text: bool) -> None:
     path = whole / "store" / ADDRESS / "manifest.json"
@@ -78,7 +78,7 @@ def equals_saved_state(state: Any) -> bool:
     return torch.equal(weights, STATE["weights"][0]) and {**state, "weights": 0} == {**STATE, "weights": 0}
 
 
-@cases(200)
+@cases(100)
 @given(data=st.data())
 def test_a_damaged_snapshot_is_whole_or_ignored(snapshot: tuple[Snapshots, Path, bytes], data: st.DataObject) -> None:
     snapshots, path, content = snapshot
@@ -95,7 +95,7 @@ SHOT = Snapshot(
 )  # fmt: skip
 
 
-@cases(150)
+@cases(75)
 @given(data=st.data())
 def test_a_damaged_status_file_is_read_or_ignored_and_can_be_shown(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "status" / "grid.json"

@@ -14,10 +14,13 @@ from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.report import write as report_write
 from orchestrator.report.grid_report import read_finished_results
+from orchestrator.report.tables.formats import to_csv
+from orchestrator.report.write import verdict_file
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from tests.helpers.small_results import DATASETS, arrange, cell, failure, grid, result, terminal, write
 from tests.helpers.synthetic_results import everything
+from tests.orchestrator.report.test_claims import page_html, table_of
 
 
 class Loads(HTMLParser):
@@ -70,39 +73,38 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     assert {path.suffix for path in tables} == {".csv", ".md", ".tex"}
     assert {path.suffix for path in figures} == {".pdf", ".png", ".svg"}
     assert all(path.stat().st_size > 0 for path in (*tables, *figures, tmp_path / "rows.csv"))
+    assert len(json.loads((tmp_path / "verdict.json").read_text(encoding="utf-8"))) == 6
     for target in re.findall(r'<li><a href="([^"]+)"', page):
         assert target.startswith("#") or (tmp_path / target).is_file()
 
 
-def test_every_failure_and_every_missing_cell_is_shown(tmp_path: Path) -> None:
+def test_every_failure_and_every_missing_cell_is_shown() -> None:
     complete = grid({"bolt": 60.0, "linear_probe": 55.0})
     results, lacking = complete[:-5], [r.cell for r in complete[-5:]]
     failures = [failure(c.id) for c in lacking[:2]] + [failure("features--0badf00d")]
-    file = write(tmp_path, results, failures=failures, planned=[r.cell for r in complete])
-    page = file.read_text(encoding="utf-8")
+    arranged = arrange(results, failures, planned=[r.cell for r in complete])
+    page = page_html(arranged)
     for f in failures:
         assert f.id in page
         assert f.log in page
     assert page.count("RuntimeError: &lt;loss&gt; is not finite") == 3
     assert "<loss>" not in page
     assert "3 planned cells were not run" in page
-    listed = (tmp_path / "tables" / "cells_without_result.csv").read_text(encoding="utf-8")
+    listed = to_csv(table_of(arranged, "cells_without_result"))
     assert all(c.id in listed for c in lacking)
     assert "features--0badf00d" in listed
 
 
-@pytest.mark.slow
-def test_page_terminal_and_json_say_the_same(tmp_path: Path) -> None:
+def test_page_terminal_and_json_say_the_same() -> None:
     accuracies = {"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0}
     results = grid(accuracies) + grid(accuracies, domain="aerial", datasets=DATASETS[:4])
-    file = write(tmp_path, results, smallest_difference=2.5)
-    records = json.loads((tmp_path / "verdict.json").read_text(encoding="utf-8"))
+    arranged = arrange(results, smallest_difference=2.5)
+    records = json.loads(verdict_file(arranged.verdict_records()))
     places = [(record["domain"], record["k"], record["n"]) for record in records]
     assert places == [(domain, k, n) for domain, n in (("general", 8), ("aerial", 4), (None, 12)) for k in (1, 4)]
     assert {record["outcome"] for record in records} == {"best", "undecided"}
     assert {record["smallest_difference"] for record in records} == {2.5}
-    arranged = arrange(results, smallest_difference=2.5)
-    said, page = terminal(arranged, verbose=True), html.unescape(file.read_text(encoding="utf-8"))
+    said, page = terminal(arranged, verbose=True), html.unescape(page_html(arranged))
     for record in records:
         for text in (said, page):
             assert record["statement"] in text
@@ -116,7 +118,7 @@ def test_no_results_and_a_single_one_still_make_a_page(tmp_path: Path) -> None:
     assert "one method only" in page
     assert "60.00" in page
     planned = [r.cell for r in grid({"bolt": 60.0})]
-    page = write(tmp_path, [], planned=planned, failures=[failure(planned[0].id)]).read_text(encoding="utf-8")
+    page = page_html(arrange([], [failure(planned[0].id)], planned=planned))
     assert "32 cells are planned, 1 failed" in page
     assert planned[0].id in page
 
@@ -185,7 +187,7 @@ def test_a_report_of_no_finished_cell_is_refused_and_the_old_page_stays(tmp_path
     assert page.read_text() == "good"
 
 
-def test_a_long_name_is_broken_in_the_first_table_too(tmp_path: Path) -> None:
-    page = write(tmp_path, grid({"a method whose name says each of its many settings": 60.0, "lora": 55.0})).read_text()
+def test_a_long_name_is_broken_in_the_first_table_too() -> None:
+    page = page_html(arrange(grid({"a method whose name says each of its many settings": 60.0, "lora": 55.0})))
     answer = page[: page.index("Results by domain")]
     assert answer.count('<th scope="row" class="long"') == answer.count("many settings</th>") > 0

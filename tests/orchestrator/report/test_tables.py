@@ -20,6 +20,7 @@ from orchestrator.report.tables.latex import latex_escape, to_latex
 from orchestrator.report.tables.table import Entry, Table, highlighted, measured
 from orchestrator.report.tables.verdict import verdict_tables
 from tests.helpers.small_results import arrange, cell, grid, is_cell, result, write
+from tests.orchestrator.report.test_claims import page_html, table_of
 
 
 def sample() -> Table:
@@ -124,15 +125,15 @@ def test_variants_of_a_method_stand_in_the_order_of_the_grid() -> None:
     assert list(variants_tables(plain, plain.groups[0])) == []
 
 
-def test_short_classes_are_counted_and_shown(tmp_path: Path) -> None:
+def test_short_classes_are_counted_and_shown() -> None:
     results = grid({"bolt": 60.0})
     short = [replace(r, details={"short_classes": 1}) if is_cell(r, "bolt", "cats", 4) else r for r in results]
-    page = write(tmp_path, short).read_text(encoding="utf-8")
+    arranged = arrange(short)
+    page = page_html(arranged)
     assert "cats: 1 of 1 classes has fewer than 4 training images; all of these were taken." in page
-    listed = (tmp_path / "tables" / "short_classes.csv").read_text(encoding="utf-8").splitlines()
+    listed = to_csv(table_of(arranged, "short_classes")).splitlines()
     assert listed == ["dataset,domain,protocol,k,short classes,classes", "cats,general,strict,4,1,1"]
-    write(tmp_path, results)
-    assert not list(tmp_path.glob("tables/short_classes.*"))
+    assert "training images; all of these were taken" not in page_html(arrange(results))
 
 
 PARAMETERS = {"zero_shot": 0, "linear_probe": 9, "bolt": 700, "lora": 7000}
@@ -190,9 +191,7 @@ def test_the_table_of_the_page_is_shown(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("section", ["variants", "datasets", "verdict"])
-def test_another_table_stands_beside_the_main_table(
-    section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_table_stands_beside_the_main_table(section: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the table of variants may take the main table's place."""
 
     def copy(results: GridResults, group: ComparisonGroup) -> Table:
@@ -200,9 +199,8 @@ def test_another_table_stands_beside_the_main_table(
 
     line = registry.Kind(copy, section)
     monkeypatch.setattr(registry, "GROUP_TABLES", [*registry.GROUP_TABLES, line])
-    results = grid({"bolt": 60.0, "linear_probe": 55.0}, ks=(4,))
-    arranged = arrange(results)
+    arranged = arrange(grid({"bolt": 60.0, "linear_probe": 55.0}, ks=(4,)))
     (group,) = arranged.groups
-    page = write(tmp_path, results).read_text(encoding="utf-8")
+    page = page_html(arranged)
     assert main_table(arranged, group).title in page
     assert "A copy of the main table" in page

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +10,10 @@ import pytest
 from bolt.protocol import STRICT, Protocol
 from orchestrator.report.figures.curves import accuracy_after_epochs
 from orchestrator.report.tables.accuracy import base_to_new_table, dataset_table, epochs_table, main_table, shift_table
+from orchestrator.report.tables.formats import to_csv
 from orchestrator.store.results import Result
-from tests.helpers.small_results import DATASETS, ZERO_SHOT, arrange, base_to_new_result, cell, grid, result, write
+from tests.helpers.small_results import DATASETS, ZERO_SHOT, arrange, base_to_new_result, cell, grid, result
+from tests.orchestrator.report.test_claims import page_html, table_of
 
 
 def at_test_time(method: str, dataset: str, seed: int, accuracy: float, protocol: Protocol = STRICT) -> Result:
@@ -20,17 +21,15 @@ def at_test_time(method: str, dataset: str, seed: int, accuracy: float, protocol
     return result(of, accuracy)
 
 
-def test_tracks_have_groups_tables_and_sentences_of_their_own(tmp_path: Path) -> None:
+def test_tracks_have_groups_tables_and_sentences_of_their_own() -> None:
     adapted = [at_test_time("bolt", dataset, seed, 90.0) for dataset in DATASETS for seed in (1, 2)]
     results = [*grid({"bolt": 60.0, "linear_probe": 55.0}), *adapted]
     arranged = arrange(results)
     assert [group.place.track for group in arranged.groups] == ["fewshot", "tta"]
     first, second = (group.mean("BOLT", group.ks[-1]) for group in arranged.groups)
     assert (first.mean, second.mean) == (pytest.approx(60 + 4 + 3.5 + 1.35), 90.0)
-    page = write(tmp_path, results).read_text(encoding="utf-8")
-    assert page.count('class="headline"') == 2
-    costs = (tmp_path / "tables" / "costs_tta.csv").read_text(encoding="utf-8").splitlines()
-    assert costs[1].endswith(",16")
+    assert page_html(arranged).count('class="headline"') == 2
+    assert to_csv(table_of(arranged, "costs_tta")).splitlines()[1].endswith(",16")
 
 
 def test_at_test_time_zero_shot_has_no_seeds_and_the_others_have() -> None:
@@ -121,7 +120,7 @@ def test_accuracy_after_each_epoch_is_a_mean_over_targets_with_a_deviation_over_
     assert accuracy_after_epochs(fewshot, fewshot.groups[0], 4) is None
 
 
-def test_base_to_new_prints_both_groups_and_the_mean_of_the_harmonic_means(tmp_path: Path) -> None:
+def test_base_to_new_prints_both_groups_and_the_mean_of_the_harmonic_means() -> None:
     values = {"bolt": [(80.0, 40.0), (60.0, 60.0)], "zero_shot": [(50.0, 50.0), (50.0, 50.0)]}
     results = [
         base_to_new_result(cell(method, dataset, 4, 1, track="base_to_new"), base, new)
@@ -135,4 +134,4 @@ def test_base_to_new_prints_both_groups_and_the_mean_of_the_harmonic_means(tmp_p
     assert printed["BOLT"] == ["70.00", "50.00", "56.67", "60.00"]
     assert main_table(arranged, group).rows[1][1].value == pytest.approx((160 / 3 + 60) / 2)
     assert group.dataset_count() == "2 datasets"
-    assert "base_to_new" in write(tmp_path, results).read_text(encoding="utf-8")
+    assert "base_to_new" in page_html(arranged)
