@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from operator import attrgetter
 
 from orchestrator.analysis.scores import Score, Scores
 from orchestrator.core.cell import Cell, LabelOf, Place
@@ -206,13 +203,6 @@ def _group_mean_row(groups: Sequence[Row], mean: GroupMean) -> Row:
         published=None,
         delta=None,
     )
-
-
-def rows_csv(rows: Iterable[Row], columns: Sequence[str] = ROW_FIELDS) -> bytes:
-    """Return ``rows`` as CSV with a header. A missing value is an empty field."""
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows([columns, *map(attrgetter(*columns), rows)])
-    return stream.getvalue().encode()
 
 
 def _row(result: Result, evaluation: Evaluation, label: str, score: Score, published_of: PublishedOf | None) -> Row:

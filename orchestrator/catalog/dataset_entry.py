@@ -244,17 +244,17 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
     """
     if entry.is_bundled:
         return None
-    folder = dataset_folder(entry, data_root)
+    folder, how_to_get = dataset_folder(entry, data_root), _how_to_get(entry, data_root)
     if data_root is None:
         hint = f"pass --data-root PATH or set {DATA_VARIABLE}; the images are then read from PATH/{folder}"
         if entry.is_prepared:
-            hint += f"\n  {_how_to_get(entry, None)}"
+            hint += f"\n  {how_to_get}"
         return UserError(f"dataset {entry.name} is read from a folder, and no data root is given", hint=hint)
     if not (absent := entry.route.missing(folder, entry.splits.recipe)):
         return None
     begun = entry.is_prepared and partial_folder(entry, data_root).is_dir()
     state = "only partly there" if begun else f"not there: {absent}"
-    return UserError(f"dataset {entry.name} is {state}", hint=_how_to_get(entry, data_root))
+    return UserError(f"dataset {entry.name} is {state}", hint=how_to_get)
 
 
 def _how_to_get(entry: DatasetEntry, data_root: Path | None) -> str:

@@ -41,13 +41,19 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     """
     grid, catalog, store, settings = workspace.grid, workspace.catalog, workspace.store, workspace.settings
     runs = GridRuns(grid, catalog, store)
-    warn = partial(print_line, console=console, style="yellow")
+    say = partial(print_line, console=console)
+    warn = partial(say, style="yellow")
     with (
         two_step_interrupt(lambda: None),
         grid_lease(store.files, grid.name, warn),
     ):
         whole = make_plan(grid, catalog, store, settings.data_folder, retry_failed=options.retry_failed)
         plan = raced_plan(whole, store) if options.raced else whole
+        outline = [
+            whole.counts,
+            race_range(whole, plan, None) if options.raced else "",
+            estimate_line(plan) if plan.todo else "",
+        ]
         check_disk_space(whole, store, options.disk_budget)  # a race may measure only some of the cells
         check_inputs(whole)
         if whole.todo and not options.local:
@@ -56,16 +62,14 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
             usable_device(settings)
             for name in sorted({cell.backbone.name for cell in whole.todo}):
                 fetch_weights(catalog.backbone(name), console, where=grid.name)
-        print_line(f"{grid.name}: {grid.title}", console, "bold")
-        print_sentence(whole.counts, console)
-        if options.raced:
-            print_sentence(race_range(whole, plan, None), console)
+        say(f"{grid.name}: {grid.title}", style="bold")
+        for sentence in filter(None, outline):
+            print_sentence(sentence, console)
         if plan.todo:
-            print_sentence(estimate_line(plan), console)
             if not options.local:
-                print_line(f"Ray {version('ray')}{f' at {options.address}' if options.address else ''}", console)
+                say(f"Ray {version('ray')}{f' at {options.address}' if options.address else ''}")
             for line in plan.notes:
-                print_line(line, console)
+                say(line)
 
         status, built, started = StatusFile(store.files, grid.given, grid.title, command_line()), 0, 0
         if not plan.todo:
@@ -79,7 +83,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
             except KeyboardInterrupt:  # the progress display has printed how to continue
                 return EXIT_CODE
 
-        results, remarks = read_grid_results(plan, store), remarks_on_data(plan, store)
+        results = read_grid_results(plan, store)
         page = write_grid_report(results, store)
         every = plan.of_whole_grid(store)
         tracked = f"MLflow: stopped; the results are safe, and {runs.later}"
@@ -89,14 +93,14 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     console.print(terminal_summary(results, verbose=verbose))
     console.print()
     if options.raced:
-        print_line(plan.race_line, console)
-    for remark in remarks:
-        print_line(remark, console, "yellow")
+        say(plan.race_line)
+    for remark in remarks_on_data(plan, store):
+        warn(remark)
     for line in (
         f"this run: {pluralize(built, 'artifact')} built, {pluralize(started, 'trial')} started",
         tracked,
         f"report: {report_location(page, store)}",
         f"compare runs: python -m orchestrator ui {grid.name} --store {shlex.quote(store.url)}",
     ):
-        print_line(line, console)
+        say(line)
     return 1 if plan.failed else 0

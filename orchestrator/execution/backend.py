@@ -112,9 +112,10 @@ def ray_backend(
         )
         from orchestrator.execution.tune.driver import run_cells
 
+        request = partial(packing.request, threads=settings.threads)
         on_ray = partial(
             run_cells,
-            request=lambda cell: packing.request(cell, settings.threads),
+            request=request,
             capacity=cluster_capacity(limits, packing, settings.device),
             on_gpu_oom=packing.learn_oom,
             work=packing.costs.gflops_of,
@@ -122,5 +123,5 @@ def ray_backend(
             cell_limit=cell_limit,
             runner=RUNNER,
         )
-        with told_of_wait(packing.request(first, settings.threads), warn) if address else contextlib.nullcontext():
+        with told_of_wait(request(first), warn) if address else contextlib.nullcontext():
             yield Backend(run_graph_on_ray, on_ray)

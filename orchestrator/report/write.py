@@ -4,16 +4,19 @@ The folder keeps the old report until all files of the new one are made. So if t
 the old report stays as it was.
 """
 
+import csv
+import io
 import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.rows import rows_csv
+from orchestrator.analysis.rows import ROW_FIELDS, Row
 from orchestrator.report.analysis import GridResults
 from orchestrator.report.page.report_page import render_page
 from orchestrator.report.registry import T, tables_and_figures
@@ -72,6 +75,13 @@ def _report_files(grid: GridResults, inspected: Collection[str]) -> dict[str, by
 def all_of(made: Mapping[Any, Mapping[str, list[T]]]) -> list[T]:
     """Return the tables or figures of all groups and sections as one list."""
     return [one for sections in made.values() for own in sections.values() for one in own]
+
+
+def rows_csv(rows: Iterable[Row], columns: Sequence[str] = ROW_FIELDS) -> bytes:
+    """Return ``rows`` as CSV with a header. A missing value is an empty field."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([columns, *map(attrgetter(*columns), rows)])
+    return stream.getvalue().encode()
 
 
 def verdict_file(records: Sequence[Mapping[str, Any]]) -> bytes:

@@ -26,7 +26,7 @@ from bolt.util.json_text import parse_json
 from orchestrator import __version__
 from orchestrator.analysis import CostKind
 from orchestrator.analysis.raced_places import grid_races
-from orchestrator.analysis.rows import labels_of, rows_csv
+from orchestrator.analysis.rows import labels_of
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
 from orchestrator.core.recipes import SourceRecipe
@@ -35,7 +35,7 @@ from orchestrator.report.analysis import GridResults
 from orchestrator.report.grid_report import text_limits
 from orchestrator.report.registry import report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
-from orchestrator.report.write import all_of, table_files, verdict_file
+from orchestrator.report.write import all_of, rows_csv, table_files, verdict_file
 from orchestrator.sharing.frames import COLUMNS, check_finished
 from orchestrator.store import Store
 from orchestrator.store.files import LARGEST

@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
 from orchestrator.analysis.comparable import ablations_of, changed_places, comparable_rows
-from orchestrator.analysis.display_names import display_names, summaries
+from orchestrator.analysis.display_names import display_names, summaries, title_of
 from orchestrator.analysis.raced_places import RacedPlace, left_out_cells
 from orchestrator.analysis.rows import NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
 from orchestrator.analysis.scores import ReadPredictions, scores_of, unscored_sentence
@@ -247,6 +247,16 @@ class GridResults:
     def summaries(self) -> Mapping[str, str]:
         """Method label -> one line that says what the method does."""
         return summaries(self.method_names)
+
+    @property
+    def titled_summaries(self) -> Mapping[str, str]:
+        """Title of each method -> one line that says what the method does. A method and its variants share a title."""
+        return {title_of(self.method_names[label]): summary for label, summary in self.summaries.items()}
+
+    @property
+    def sources_by_tower(self) -> Mapping[tuple[str, str], Sequence[SourceRow]]:
+        """The source models of each domain and backbone."""
+        return grouped(self.sources, lambda source: (source.domain, source.backbone))
 
 
 def _title(place: Place, places: Sequence[Place]) -> str:

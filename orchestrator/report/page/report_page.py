@@ -9,7 +9,6 @@ from typing import Any
 
 from bolt.protocol import Protocol
 from orchestrator.analysis.comparable import base_protocol
-from orchestrator.analysis.display_names import title_of
 from orchestrator.analysis.verdict_series import VerdictSeries
 from orchestrator.report.analysis import ComparisonGroup, GridResults
 from orchestrator.report.page.rendering import render
@@ -17,7 +16,6 @@ from orchestrator.report.registry import Figures, Tables
 from orchestrator.report.styles import SELECTED, SELECTED_NOTE
 from orchestrator.report.tables.changes import switches_text
 from orchestrator.store.results import Manifest
-from orchestrator.util.grouping import grouped
 from orchestrator.util.units import pluralize
 
 
@@ -34,7 +32,7 @@ def render_page(
     ``inspected``: ids of the cells that have a page in ``../cells``.
     """
     planned = {cell.id for cell in grid.planned}
-    verdict_groups = _verdict_groups(grid, figures)
+    verdict_groups, measured_under = _verdict_groups(grid, figures), conditions(grid)
     methods = len(set(grid.method_names.values()))
     variants = len(grid.methods) - methods
     return render(
@@ -44,14 +42,12 @@ def render_page(
         group_figures=figures,
         verdict_groups=verdict_groups,
         shown_above={series["figure"].name for _, views in verdict_groups for series in views if series["figure"]},
-        conditions=conditions(grid),
+        conditions=measured_under,
         methods_text=pluralize(methods, "method") + (f", {pluralize(variants, 'variant')}" if variants else ""),
-        method_summaries={title_of(grid.method_names[label]): summary for label, summary in grid.summaries.items()},
         script_data={"inspected": sorted(inspected)},
         selecting=sorted({group.place.protocol for group in grid.groups if group.selects_on_test}),
         selected_note=SELECTED_NOTE,
         tables={section: [table for table in own if table.rows] for section, own in tables[None].items()},
-        sources=grouped(grid.sources, lambda source: (source.domain, source.backbone)),
         finished=len(planned & grid.finished) if planned else len(grid.finished),
         planned=len(planned) or len(grid.finished | grid.failed),
         last=max((result.manifest.finished_at for result in grid.results), default=""),
