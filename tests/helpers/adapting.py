@@ -8,11 +8,27 @@ import torch
 from torch import Tensor
 
 from bolt.methods import METHODS
+from bolt.protocol import PUBLISHED, STRICT, Protocol
 from bolt.task.task import Adapted, Task
 from tests.helpers.quick_settings import quick_settings
 
 Kind = TypeVar("Kind")
 Value = TypeVar("Value")
+SWITCHED = frozenset({
+    "atlas", "auto", "bolt", "bolt_pooled", "consensus", "dora", "iso_c", "knots", "linear_probe", "lines", "lora",
+    "lp_plus_plus", "task_arithmetic", "ties", "tip_adapter", "tsv_merge",
+})  # fmt: skip
+"""The methods that compute something else under ``PUBLISHED``: they read a switch in which it differs."""
+
+
+def protocols_of(name: str) -> tuple[Protocol, ...]:
+    """Return the protocols under which a method computes different things."""
+    return (STRICT, PUBLISHED) if name in SWITCHED else (STRICT,)
+
+
+def id_of(value: str | Protocol) -> str:
+    """Return a parameter's part of the name of a test."""
+    return value if isinstance(value, str) else value.name
 
 
 def track_of(task: Task) -> str:

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS, base
-from bolt.protocol import PUBLISHED, STRICT, Protocol
+from bolt.protocol import STRICT, Protocol
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import Diverged
-from tests.helpers.adapting import with_epochs
+from tests.helpers.adapting import id_of, protocols_of, with_epochs
 from tests.helpers.frozen_tasks import clip_like, frozen_task, with_features
 from tests.helpers.quick_settings import quick_settings
 
@@ -36,7 +36,9 @@ QUICK: dict[str, dict[str, Any]] = {
 }
 """Method -> settings of these tests, by default those of ``quick_settings``. No view above 3 may be read."""
 every_method = pytest.mark.parametrize("name", NAMES)
-both_protocols = pytest.mark.parametrize("protocol", [STRICT, PUBLISHED], ids=lambda protocol: protocol.name)
+each_protocol = pytest.mark.parametrize(
+    ("name", "protocol"), [(name, protocol) for name in NAMES for protocol in protocols_of(name)], ids=id_of
+)
 
 
 def run(name: str, task: Task, **changes: Any) -> Adapted:
@@ -48,8 +50,7 @@ def quick(name: str) -> Mapping[str, Any]:
     return QUICK.get(name, quick_settings(name))
 
 
-@every_method
-@both_protocols
+@each_protocol
 def test_no_pixel_is_touched_and_no_view_but_those_announced(name: str, protocol: Protocol, backbone: Backbone) -> None:
     """No pixels are read. Methods read all views that they announce; under ``published`` they may read fewer."""
     read: set[int] = set()
@@ -67,8 +68,7 @@ def test_no_pixel_is_touched_and_no_view_but_those_announced(name: str, protocol
         assert max(read) == announced
 
 
-@every_method
-@both_protocols
+@each_protocol
 def test_the_logits_are_finite_if_only_one_of_four_classes_has_images(
     name: str, protocol: Protocol, backbone: Backbone
 ) -> None:
@@ -82,8 +82,7 @@ def test_the_logits_are_finite_if_only_one_of_four_classes_has_images(
 
 
 @pytest.mark.slow
-@every_method
-@both_protocols
+@each_protocol
 def test_the_same_image_over_and_over(name: str, protocol: Protocol, backbone: Backbone) -> None:
     """All images of a class are the same. Each is classified correctly in all views."""
     problem = clip_like(backbone, shots=4, protocol=protocol)
@@ -95,17 +94,15 @@ def test_the_same_image_over_and_over(name: str, protocol: Protocol, backbone: B
         assert (support.argmax(dim=-1) == torch.arange(10)).all()
 
 
-@every_method
-@both_protocols
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_features_with_nan_give_no_accuracy(name: str, protocol: Protocol, value: float, backbone: Backbone) -> None:
+@each_protocol
+def test_features_with_nan_give_no_accuracy(name: str, protocol: Protocol, backbone: Backbone) -> None:
     def spoiled(view: int, features_ND: Tensor) -> Tensor:
         features_ND = features_ND.clone()
-        features_ND[3, 5] = value
+        features_ND[3, 5], features_ND[7, 5] = torch.nan, torch.inf
         return features_ND
 
     task = with_features(clip_like(backbone, shots=2, protocol=protocol).task, spoiled)
-    with pytest.raises((ValueError, Diverged), match=r"support features of view \d are NaN or infinite.*row 3"):
+    with pytest.raises((ValueError, Diverged), match=r"features of view \d are NaN or infinite for 2 of .*row 3"):
         run(name, task)
 
 
@@ -124,17 +121,13 @@ def test_the_method_of_the_docs_gives_no_accuracy_for_nan(
 
 
 @pytest.mark.slow
-@every_method
-@both_protocols
-@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
-def test_half_precision_features_serve(
-    name: str, protocol: Protocol, precision: torch.dtype, backbone: Backbone
-) -> None:
+@each_protocol
+def test_half_precision_features_serve(name: str, protocol: Protocol, backbone: Backbone) -> None:
     """Features in half precision give nearly the same logits as the same features in float32."""
     problem = clip_like(backbone, shots=2, protocol=protocol)
-    halves = with_features(problem.task, lambda view, features_ND: features_ND.to(precision))
-    rounded = with_features(problem.task, lambda view, features_ND: features_ND.to(precision).float())
-    queries = problem.test_ND.to(precision)
+    halves = with_features(problem.task, lambda view, features_ND: features_ND.half())
+    rounded = with_features(problem.task, lambda view, features_ND: features_ND.half().float())
+    queries = problem.test_ND.half()
     logits = run(name, halves).classify(queries)
     assert logits.dtype == torch.float32
     assert torch.equal(logits, run(name, rounded).classify(queries.float()))

@@ -15,23 +15,29 @@ from bolt.clip.tower import ImageTower
 from bolt.methods import METHODS, UnknownName
 from bolt.methods.base import Method, Registry
 from bolt.methods.bolt import BoltSettings
-from bolt.protocol import PUBLISHED, STRICT, Protocol
+from bolt.protocol import PUBLISHED, STRICT, SWITCHES, Protocol
 from bolt.task.classifiers import Classifier, build_classifier
 from bolt.task.support import batch_order
 from bolt.task.task import Support, Task
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
-from tests.helpers.adapting import logits_of, run
+from tests.helpers.adapting import SWITCHED, id_of, logits_of, protocols_of, run
 from tests.helpers.quick_settings import quick_settings
 from tests.helpers.towers import RandomSources, make_task, random_backbone
 
 TRACKS = ("fewshot", "tta", "tta_stream", "tta_image")
 MEASURED = [(name, track) for name, method in sorted(METHODS.items()) for track in TRACKS if track in method.tracks]
+ORACLE = {"config_selection", "tta_alpha"}
+CHANGED = {key for key in SWITCHES if getattr(STRICT, key) != getattr(PUBLISHED, key)} - ORACLE
+"""The switches that ``PUBLISHED`` changes, without the two that decide whether a task has an oracle."""
 FEW_SHOT = [name for name, track in MEASURED if track == "fewshot"]
 
 
-@pytest.mark.parametrize(("name", "track"), MEASURED)
-@pytest.mark.parametrize("protocol", [STRICT, PUBLISHED], ids=lambda protocol: protocol.name)
+@pytest.mark.parametrize(
+    ("name", "track", "protocol"),
+    [(name, track, protocol) for name, track in MEASURED for protocol in protocols_of(name)],
+    ids=id_of,
+)
 def test_every_method_repeats_bit_for_bit(name: str, track: str, protocol: Protocol, backbone: Backbone) -> None:
     """The classifier can be written down, and nothing else is changed: no backbone, no generator."""
     frozen = [*backbone.tower.parameters(), *backbone.text_tower.parameters()]
@@ -62,13 +68,13 @@ def test_every_method_repeats_bit_for_bit(name: str, track: str, protocol: Proto
     again = build_classifier(one.classify.kind, one.classify.tensors(), one.classify.numbers())
     assert torch.equal(logits_of(task, replace(one, classify=again)), logits)
     assert ("schedule_offset" in read) == (name == "bolt"), "the late schedule is BOLT's alone"
+    assert bool(read & CHANGED) == (name in SWITCHED), "the list of the methods that PUBLISHED changes"
 
 
+@pytest.mark.parametrize(("shots", "classes"), [(1, 3), (4, 1), (1, 1)])
 @pytest.mark.parametrize(
-    ("shots", "classes", "protocol"),
-    [(1, 3, STRICT), (1, 3, PUBLISHED), (4, 1, STRICT), (4, 1, PUBLISHED), (1, 1, STRICT)],
+    ("name", "protocol"), [(name, protocol) for name in FEW_SHOT for protocol in protocols_of(name)], ids=id_of
 )
-@pytest.mark.parametrize("name", FEW_SHOT)
 def test_tiny_supports_are_enough(name: str, shots: int, classes: int, protocol: Protocol, backbone: Backbone) -> None:
     _, logits = run(name, make_task(backbone, shots=shots, classes=classes, protocol=protocol))
     assert logits.shape == (shots * classes, classes)
