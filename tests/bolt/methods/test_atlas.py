@@ -48,10 +48,9 @@ def test_equal_sources_move_together(backbone: Backbone) -> None:
     assert not torch.allclose(lambda_NP[0], lambda_NP[2], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e6])
-def test_a_broken_task_vector_is_named(value: float, backbone: Backbone) -> None:
+def test_a_task_vector_too_large_for_its_storage_is_named(backbone: Backbone) -> None:
     name, sources = "transformer.resblocks.1.mlp.c_fc.bias", RandomSources(backbone)
-    sources.vectors["source_2"][name][3] = value
+    sources.vectors["source_2"][name][3] = 1e6
     with pytest.raises(ValueError, match=rf"source_2.*{name}.*float16"):
         adapt(make_task(backbone, sources=sources), replace(TINY, storage="float16"))
 

@@ -69,12 +69,14 @@ def test_large_folds_come_alone(backbone: Backbone) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "changes",
-    [{}, {"clip_norm": 0.05}, {"accumulate": 2, "clip_norm": 0.05}, {"weight_decay": 1.0, "folds": 3}],
+    ("epochs_kept", "changes"),
+    [
+        ("last", {}), ("best_train_loss", {"clip_norm": 0.05}), ("last", {"accumulate": 2, "clip_norm": 0.05}),
+        ("last", {"weight_decay": 1.0, "folds": 3}),
+    ],
     ids=["default", "clipped", "accumulated", "unequal folds"],
-)
-@pytest.mark.parametrize("epochs_kept", ["last", "best_train_loss"])
-def test_all_rates_of_the_linear_probe_at_once(changes: dict[str, Any], epochs_kept: Any, backbone: Backbone) -> None:
+)  # fmt: skip
+def test_all_rates_of_the_linear_probe_at_once(epochs_kept: Any, changes: dict[str, Any], backbone: Backbone) -> None:
     task = clip_like(backbone, shots=4, protocol=STRICT.with_switches(epoch_selection=epochs_kept)).task
     settings = replace(LinearProbeSettings(epochs=3, batch_size=8), **changes)
     rates = [step / (task.backbone.logit_scale * task.head_CD.shape[1] ** 0.5) for step in STEPS]

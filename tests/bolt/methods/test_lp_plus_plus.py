@@ -96,8 +96,7 @@ def test_without_momentum_no_step_raises_the_loss(shots: int, backbone: Backbone
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shots", [1, 4, 16])
-@pytest.mark.parametrize("classes", [10, 40])
+@pytest.mark.parametrize(("shots", "classes"), [(1, 10), (4, 40), (16, 10)])
 def test_the_text_is_not_forgotten_at_any_number_of_shots(shots: int, classes: int, backbone: Backbone) -> None:
     problem = clip_like(backbone, shots=shots, classes=classes)
     task, losses = with_curve(problem.task)
