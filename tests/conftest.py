@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sqlite3
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +59,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if any(item.get_closest_marker(mark) for mark in SLOW_MARKS):
             slow_files.add(item.path)
     items.sort(key=lambda item: item.path not in slow_files)
+
+
+def pytest_runtest_setup() -> None:
+    """Let PyTorch compute on one thread again. ``adapt`` takes all threads, and a test may run it in this process.
+
+    On two cores with other work, small steps take up to 60 times as long on two threads as on one.
+    """
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
