@@ -1,6 +1,6 @@
 """Finds the operations that make a host wait for its GPU, by watching what PyTorch dispatches; no GPU is needed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import torch
@@ -19,33 +19,6 @@ _WITHOUT_A_DETERMINISTIC_KERNEL = frozenset({
 })  # fmt: skip
 """What PyTorch refuses on a GPU where deterministic algorithms are asked for."""
 _READING = ("tolist", "numpy", "cpu", "item", "__bool__", "__int__", "__float__")
-
-
-class _Watch(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        name = func.overloadpacket.__name__
-        if name in _WAITING or (name.startswith("index") and _has_mask(args)):
-            self.found.append(name)
-        return func(*args, **(kwargs or {}))
-
-
-def _has_mask(args: tuple[Any, ...]) -> bool:
-    """Return whether an index is a boolean mask; only the device knows the size of its result."""
-    indices = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else ()
-    return any(isinstance(index, torch.Tensor) and index.dtype == torch.bool for index in indices)
-
-
-def synchronising_operations(run: Callable[[], object]) -> list[str]:
-    """Return the names of the operations in ``run`` that read a value or a size back from the device."""
-    with _Watch() as watch:
-        run()
-    return watch.found
 
 
 class Waits(TorchDispatchMode):

@@ -29,6 +29,11 @@ def numbers(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
+def close(value: Tensor, expected: Sequence[float], rtol: float = 1e-4, atol: float = 1e-5) -> None:
+    """Compare a vector with numbers of the official code."""
+    torch.testing.assert_close(value.double(), numbers(*expected), rtol=rtol, atol=atol)
+
+
 W1, C1 = 0.5 * wave(5, 4, 0.9, 1.4, 0.2), 0.1 * wave(1, 5, 1, 0.8, 0.3)[0]
 W2, C2 = 0.6 * wave(6, 5, 1.2, 0.7, 0.4), 0.1 * wave(1, 6, 1, 0.5, 0.6)[0]
 INPUT = wave(2, 4, 0.7, 1.3, 0.2)

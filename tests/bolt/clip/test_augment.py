@@ -1,7 +1,5 @@
 """Views of the support and batches of crops have torchvision's bits, and depend on a key only."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -24,7 +22,7 @@ from bolt.clip.augment import (
 )
 from bolt.clip.batched_resize import resize_crops
 from bolt.clip.input_size import InputSize
-from tests.helpers.synchronisation import synchronising_operations
+from tests.helpers.synchronisation import Waits
 
 
 def noise(height: int, width: int, seed: int = 0) -> Tensor:
@@ -72,18 +70,8 @@ def test_a_box_lies_in_the_image(height: int, width: int, key: int, crop: Crop) 
     assert 0 <= box.left <= width - box.width
 
 
-def test_boxes_have_the_drawn_areas_ratios_and_flips() -> None:
-    boxes = [draw_box(1000, 1000, key, SUPPORT_CROP) for key in range(2000)]
-    areas = np.array([box.height * box.width / 1e6 for box in boxes])
-    ratios = np.log([box.width / box.height for box in boxes])
-    assert 0.499 < areas.min() < 0.51
-    assert areas.max() <= 1
-    # A full-area box fits only if it is square, so large areas are drawn again more often than small ones.
-    assert 0.65 < areas.mean() < 0.75
-    assert abs(ratios).max() <= math.log(4 / 3) + 1e-2
-    assert abs(ratios.mean()) < 0.02
-    assert 0.46 < np.mean([box.mirrored for box in boxes]) < 0.54
-    assert len({box.top for box in boxes}) > 100
+def test_half_of_the_boxes_of_a_support_are_mirrored_and_none_of_a_source() -> None:
+    assert 0.46 < np.mean([draw_box(100, 100, key, SUPPORT_CROP).mirrored for key in range(2000)]) < 0.54
     assert not any(draw_box(100, 100, key, SOURCE_CROP).mirrored for key in range(100))
 
 
@@ -130,6 +118,9 @@ def test_extreme_pixels_are_clamped_like_torchvision(mirrored: bool) -> None:
 
 def test_nothing_waits_for_the_device() -> None:
     """No operation reads a value back to the host."""
-    images = [noise(*sides) for sides in SIDES[:3]]
     boxes = [view_box(*sides, "made-up", 1, 2, 3) for sides in SIDES[:3]]
-    assert not synchronising_operations(lambda: resize_crops(images, boxes, 32))
+    with Waits() as waits:
+        images = [waits.copied(noise(*sides)) for sides in SIDES[:3]]
+        waits.in_step = True
+        resize_crops(images, boxes, 32)
+    assert not waits.found

@@ -1,5 +1,6 @@
 """Checkpoints of other projects: every layout is compared with its library, and unusable files are refused."""
 
+import errno
 import io
 import json
 import pickle
@@ -10,7 +11,7 @@ from typing import Any
 import open_clip
 import pytest
 import torch
-from safetensors.torch import save, save_file
+from safetensors.torch import load_file, save, save_file
 from torch import Tensor, nn
 from transformers import CLIPConfig, CLIPModel, CLIPVisionConfig, CLIPVisionModel, CLIPVisionModelWithProjection
 
@@ -18,10 +19,12 @@ from bolt.clip.checkpoint_conversion import convert_image_tower, distance_moved
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, config_file
 from bolt.clip.checkpoint_reading import read_checkpoint
 from bolt.clip.huggingface import config_from_shape, from_huggingface, shape_from_config, to_huggingface
+from bolt.clip.tensor_files import save_tensors
 from bolt.clip.tensor_names import PROJECTION, TensorMismatch
 from bolt.clip.tower import ImageTower
 from bolt.seeds import torch_generator
 from tests.helpers.towers import random_clip
+from tests.helpers.warm_process import run_forked
 
 State = dict[str, Tensor]
 VISION = {
@@ -310,3 +313,37 @@ def test_what_cannot_be_read_says_why(case: str, tmp_path: Path) -> None:
         read_checkpoint(tmp_path / only if only.startswith("x.") else tmp_path)
     with pytest.raises(UnreadableCheckpoint, match="does not exist"):
         read_checkpoint(tmp_path / "absent.pt")
+
+
+LIMITED = """
+import resource, signal, sys
+from pathlib import Path
+import torch
+from bolt.clip.tensor_files import save_tensors
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))
+try:
+    save_tensors({"a": torch.zeros(100_000)}, Path(sys.argv[1]))
+except OSError as error:
+    print(error.errno, error.filename)
+"""
+
+
+def test_what_is_written_reads_back_and_everybody_may_read_it(tmp_path: Path) -> None:
+    save_tensors({"a": torch.arange(3.0)}, tmp_path / "a.safetensors", {"note": "x"})
+    assert torch.equal(load_file(tmp_path / "a.safetensors")["a"], torch.arange(3.0))
+    assert (tmp_path / "a.safetensors").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.slow
+def test_a_disk_that_takes_no_more_is_an_error_of_the_system(tmp_path: Path) -> None:
+    """safetensors raises an exception of its own, which code that handles a full disk would not catch."""
+    path = tmp_path / "a.safetensors"
+    done = run_forked([str(path)], LIMITED)
+    assert done.stdout.split() == [str(errno.EFBIG), str(path)], done.stderr
+
+
+def test_a_folder_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(OSError) as caught:
+        save_tensors({"a": torch.zeros(1)}, tmp_path / "nowhere" / "a.safetensors")
+    assert caught.value.errno == errno.ENOENT

@@ -60,8 +60,9 @@ def convert(content: Any, path: Path, frozen: ImageTower) -> ConvertedTower:
     return convert_image_tower(read_checkpoint(path), frozen)
 
 
-@pytest.mark.parametrize("kind", MADE)
-@pytest.mark.parametrize("name", ["x.pt", "model.pth.tar", "weights"])
+@pytest.mark.parametrize(
+    ("kind", "name"), [*((kind, "x.pt") for kind in MADE), ("network", "model.pth.tar"), ("network", "weights")]
+)
 def test_wrappers_are_taken_off(
     kind: str, name: str, frozen: ImageTower, tuned: State, tuned_clip: open_clip.CLIP, tmp_path: Path
 ) -> None:

@@ -138,12 +138,6 @@ def test_the_sweep_scores_the_views_the_protocol_names(alpha_views: str, views: 
     assert [view for view, _ in looks] == views
 
 
-def test_the_former_name_of_mutual_information_is_refused_with_the_new_one() -> None:
-    with pytest.raises(ValueError, match="mutual_information"):
-        METHODS["bolt"].configure({"alpha_by": "entropy"})
-    assert METHODS["bolt"].configure({}, track="tta").alpha_by == "mutual_information"
-
-
 @pytest.mark.parametrize("test_time", [False, True])
 def test_without_labels_the_scale_is_the_most_informative(test_time: bool, backbone: Backbone) -> None:
     """The expected scale is from all probabilities at once, in float64."""

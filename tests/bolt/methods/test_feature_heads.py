@@ -1,4 +1,4 @@
-"""CLAP with ZS-LP, TaskRes and CLIP-Adapter against numbers of the official codes.
+"""CLAP with ZS-LP, TaskRes, CLIP-Adapter, ProKeR and ProLIP against numbers of the official codes.
 
 jusiro/CLAP dbdf409, geekyutao/TaskRes 5195359, gaopengcuhk/CLIP-Adapter 08d07f8 and Dassl.pytorch c61a1b5.
 """
@@ -12,14 +12,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
+from bolt.methods import proker
 from bolt.methods.clap import ClapSettings, class_weights, train_prototypes
 from bolt.methods.clip_adapter import ClipAdapterSettings, train_adapter
+from bolt.methods.prolip import ProLipSettings, train_projection
 from bolt.methods.task_res import TaskResSettings, epochs_of, text_length, train_residual
-from bolt.task.classifiers import AdapterClassifier, LinearClassifier
+from bolt.task.classifiers import AdapterClassifier, CacheClassifier, LinearClassifier
 from bolt.task.task import Adapted, Task
+from tests.bolt.methods import third_vectors as third
 from tests.helpers.adapting import adapt, classifier, with_curve, with_epochs
-from tests.helpers.frozen_tasks import frozen_task
-from tests.helpers.waves import plane_wave, unit
+from tests.helpers.frozen_tasks import clip_like, frozen_task
+from tests.helpers.towers import make_task
+from tests.helpers.waves import close, plane_wave, unit, wave
 
 EMBEDDINGS = 1 + 0.4 * plane_wave(3, 8, 1.1, 0.9, 0.5)
 HEAD = unit(EMBEDDINGS)
@@ -27,10 +31,6 @@ LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
 VIEWS = [(EMBEDDINGS[LABELS] + 0.5 * plane_wave(6, 8, 0.7, 1.3, 0.2 + 0.11 * view)).float() for view in range(3)]
 QUERIES = (EMBEDDINGS[[0, 1, 2, 1]] + 0.7 * plane_wave(4, 8, 0.37, 1.9, 0.1)).float()
 STEPS = (0, 1, 2, 3, 10, 50, 299)
-
-
-def close(value: Tensor, expected: list[float]) -> None:
-    torch.testing.assert_close(value, torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
 
 @pytest.fixture
@@ -198,3 +198,86 @@ def test_a_dead_adapter_is_the_text_head(one_view: Task) -> None:
     adapted = train_adapter(one_view, ClipAdapterSettings(epochs=5), -torch.ones(2, 8), UP)
     expected = 100 * F.normalize(QUERIES, dim=-1) @ HEAD.T
     torch.testing.assert_close(adapted.classify(QUERIES), expected, rtol=1e-5, atol=1e-4)
+
+
+ONE_PAIR = proker.ProKeRSettings(views=1, betas=(1.5,), lambdas=(0.05,))
+
+
+def test_prokers_kernel_coefficients_and_logits_are_the_official_ones(backbone: Backbone) -> None:
+    adapted = proker.adapt(third.world_task(backbone), ONE_PAIR)
+    cache = classifier(adapted, CacheClassifier)
+    third.close(proker.kernel(third.vector("world/support"), third.vector("world/support"), 1.5), "proker/kernel_ss")
+    third.close(cache.values_NC, "proker/alpha")
+    third.close(adapted.classify(third.vector("world/test")), "proker/logits", scale=100)
+
+
+def test_prokers_leave_one_out_is_the_official_closed_form_and_equals_refitting() -> None:
+    rows, labels, text = third.vector("world/support"), third.vector("world/labels"), third.vector("world/text")
+    residuals = F.one_hot(labels, 6).double() - rows.double() @ text.double().T
+    left_out = proker.KernelRidge(rows, residuals, 1.5).left_out(0.05, len(rows))
+    third.close(rows.double() @ text.double().T + left_out, "proker/loo_logits")
+    views = torch.cat([rows, F.normalize(rows + 0.1 * rows.flip(0), dim=-1)])
+    twice = torch.cat([residuals, F.one_hot(labels, 6).double() - views[24:].double() @ text.double().T])
+    predicted = proker.KernelRidge(views, twice, 1.5).left_out(0.05, 24)
+    kept = torch.arange(48) % 24 != 5
+    refitted = proker.KernelRidge(views[kept], twice[kept], 1.5).coefficients(0.05)
+    torch.testing.assert_close(predicted[[5, 29]], proker.kernel(views[[5, 29]], views[kept], 1.5) @ refitted)
+
+
+def test_prokers_search_on_validation_images_is_the_official_one(backbone: Backbone) -> None:
+    task = third.world_task(backbone)
+    settings = proker.ProKeRSettings(
+        views=1, betas=tuple(torch.linspace(0.5, 3, 6).tolist()), lambdas=tuple(torch.linspace(0.001, 1, 5).tolist())
+    )
+    adapted = proker.adapt(replace(task, validation=third.with_test_as_validation(task)), settings)
+    beta, strength = third.vector("proker/grid_best").tolist()
+    assert (adapted.details["beta"], adapted.details["lambda"]) == (beta, strength)
+    third.close(adapted.classify(third.vector("world/test")), "proker/grid_logits", scale=100)
+
+
+def test_one_image_gives_proker_the_authors_pair(backbone: Backbone) -> None:
+    single = proker.adapt(clip_like(backbone, shots=1).task, proker.ProKeRSettings())
+    assert (single.details["beta"], single.details["lambda"]) == (3.0, 0.05)
+
+
+PROLIP_VIEWS = [wave(6, 7, 0.7, 1.3, 0.2 + 0.15 * view) for view in range(4)]
+PROJECTION = 0.4 * wave(7, 5, 0.9, 0.6, 0.3)
+PROLIP_HEAD = F.normalize(0.3 * wave(3, 5, 1.1, 0.9, 0.5) + 0.5, dim=-1)
+
+
+def trained_projection(steps: int, regularisation: float | None) -> Tensor:
+    projection = PROJECTION.clone().requires_grad_()
+    settings = ProLipSettings(1e-2, steps=steps, regularisation=regularisation)
+    train_projection(projection, PROLIP_VIEWS, LABELS, PROLIP_HEAD, 100.0, settings)
+    return projection.detach()
+
+
+def loss_of(projection: Tensor) -> float:
+    """Return the cross-entropy of the first view."""
+    return float(F.cross_entropy(100 * F.normalize(PROLIP_VIEWS[0] @ projection, dim=-1) @ PROLIP_HEAD.T, LABELS))
+
+
+@pytest.mark.parametrize(
+    ("steps", "regularisation", "row", "loss"),
+    [
+        (1, 0.5, (0.108210, 0.323331, 0.388999, 0.355283, 0.160956), None),
+        (10, 0.5, (0.116189, 0.367739, 0.350967, 0.378673, 0.194773), 11.823265),
+        (10, None, (0.116189, 0.367739, 0.350967, 0.378673, 0.194773), 11.823265),  # k = 2, so lambda is 1/2
+        (40, 0.5, (0.220728, 0.511415, 0.212150, 0.278980, 0.337518), 2.169338),
+        (40, 20.0, (0.130693, 0.491780, 0.297125, 0.256537, 0.268932), 5.672855),
+    ],
+)
+def test_prolips_training_gives_the_official_numbers(
+    steps: int, regularisation: float | None, row: tuple[float, ...], loss: float | None
+) -> None:
+    assert loss_of(PROJECTION) == pytest.approx(16.491129, abs=1e-4)
+    projection = trained_projection(steps, regularisation)
+    close(projection[0], row, rtol=0, atol=1e-4)
+    assert loss is None or loss_of(projection) == pytest.approx(loss, abs=1e-3)
+    if (steps, regularisation) == (40, 0.5):
+        assert float((projection - PROJECTION).square().sum()) == pytest.approx(0.676436, abs=1e-4)
+
+
+def test_one_class_leaves_prolips_projection_as_it_is(backbone: Backbone) -> None:
+    adapted = adapt("prolip", make_task(backbone, classes=1), steps=3, views=2)
+    assert torch.equal(adapted.tower.proj.weight, backbone.tower.proj.weight)

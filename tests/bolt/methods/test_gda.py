@@ -2,22 +2,17 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.methods.gda import GdaSettings, adapt, best_alpha, fit_gaussians, leave_one_out_logits
 from tests.helpers.frozen_tasks import clip_like, frozen_task, with_features
-from tests.helpers.waves import plane_wave, unit
+from tests.helpers.waves import close, plane_wave, unit
 
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
 VIEWS = [plane_wave(6, 8, 0.7, 1.3, 0.2 + 0.11 * view) + 0.8 for view in range(3)]
 SAMPLES = torch.stack([unit(view) for view in VIEWS])
 HEAD = unit(plane_wave(3, 8, 1.1, 0.9, 0.5) + 0.5)
 QUERIES = unit(plane_wave(4, 8, 0.37, 1.9, 0.1) + 0.8)
-
-
-def close(value: Tensor, expected: list[float]) -> None:
-    torch.testing.assert_close(value.double(), torch.tensor(expected).double(), rtol=1e-4, atol=1e-5)
 
 
 def test_means_precision_and_weights_are_the_official_ones() -> None:

@@ -172,18 +172,7 @@ def test_dropout_is_keyed_by_the_step(dora: bool, backbone: Backbone) -> None:
     elsewhere = moved(trainable_adapters(make_task(backbone, seed=2), settings, dora))
     assert not torch.equal(elsewhere.encode(x), first)
     assert torch.equal(before, torch.get_rng_state())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["lora", "dora"])
-def test_training_with_dropout_repeats_and_learns(name: str, backbone: Backbone) -> None:
-    changes = {"preset": "clip_lora", "epochs": 12, "batch_size": 6, "learning_rate": 1e-2}
-    (one, curve), (other, again) = (with_curve(make_task(backbone)) for _ in range(2))
-    left, right = (adapt(name, task, **changes) for task in (one, other))
-    assert curve == again
-    assert curve[-1] < 0.8 * curve[0]
-    assert all(torch.equal(tensor, weights_of(right)[key]) for key, tensor in weights_of(left).items())
-    assert type(left.tower.get_submodule("blocks.0.attn.qkv")) is nn.Linear
+    assert type(one.current().get_submodule("blocks.0.attn.qkv")) is nn.Linear
 
 
 @EITHER

@@ -79,19 +79,6 @@ def test_keys_are_averaged_first_and_normalised_after() -> None:
     assert not torch.allclose(cache_keys(passes), normalised_first)
 
 
-def test_leave_one_out_hides_a_query_from_itself(backbone: Backbone) -> None:
-    task = make_task(backbone, shots=4)
-    keys = cache_keys([task.support.features(view) for view in (1, 2)])
-    queries = F.normalize(task.support.features(0), dim=-1)
-    masked = (queries @ keys.T).fill_diagonal_(-torch.inf)
-    values = F.one_hot(task.support.labels_N, 3).float()
-    added = cache_logits(masked, values, 2.0)
-    for row in range(len(queries)):
-        others = [index for index in range(len(keys)) if index != row]
-        expected = cache_logits(queries[row : row + 1] @ keys[others].T, values[others], 2.0)
-        torch.testing.assert_close(added[row : row + 1], expected)
-
-
 def test_settings_are_searched_on_the_support_and_told(backbone: Backbone) -> None:
     adapted = adapt(make_task(backbone, shots=4), CacheSettings(passes=2))
     assert adapted.details["search"] == "leave one out"

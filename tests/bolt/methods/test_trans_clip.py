@@ -4,22 +4,17 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
 from bolt.methods.trans_clip import Labelled, TransClipSettings, adapt, nearest_others, transduce
 from tests.helpers.towers import make_task
-from tests.helpers.waves import plane_wave, unit
+from tests.helpers.waves import close, plane_wave, unit
 
 HEAD = unit(1 + 0.4 * plane_wave(3, 8, 1.1, 0.9, 0.5))
 QUERIES = unit(1 + 0.8 * plane_wave(24, 8, 0.37, 1.9, 0.1))
 SUPPORT = unit(1 + 0.8 * plane_wave(6, 8, 0.7, 1.3, 0.2))
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
-
-
-def close(value: Tensor, expected: list[float]) -> None:
-    torch.testing.assert_close(value.float(), torch.tensor(expected), rtol=1e-3, atol=1e-5)
 
 
 def test_the_neighbours_are_the_official_ones() -> None:

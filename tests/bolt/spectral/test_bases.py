@@ -1,7 +1,7 @@
 """The linear algebra: reference values, and the properties that every basis must have."""
 
 import math
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from bolt.spectral.bases import (
 from bolt.spectral.directions import Directions, directions_per_source, top_directions
 from bolt.spectral.orthogonal import complete_columns, polar_factor, whiten
 from bolt.spectral.sources import PooledBasis, Sources, pooled_basis
+from tests.helpers import waves
 from tests.helpers.towers import merge
 
 
@@ -37,10 +38,7 @@ def reference_matrices() -> list[Tensor]:
     ]
 
 
-def close(actual: Tensor, expected: Sequence[float], tolerance: float = 1e-6) -> None:
-    torch.testing.assert_close(
-        actual, torch.tensor(expected, dtype=actual.dtype), rtol=tolerance, atol=tolerance, check_dtype=False
-    )
+close = partial(waves.close, rtol=1e-6, atol=1e-6)
 
 
 def random_matrix(m: int, n: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
