@@ -56,20 +56,11 @@ def random_backbone(**changes: Any) -> Backbone:
     return Backbone.from_open_clip(random_clip(**changes), tokenize, "tiny")
 
 
-class RandomSources(Sources):
-    """Sources whose task vectors are random and related to one another."""
+class GivenSources(Sources):
+    """Sources whose task vectors are given."""
 
-    def __init__(self, backbone: Backbone, count: int = 4, scale: float = 0.02) -> None:
-        generator = torch.Generator().manual_seed(7)
-        base = backbone.tower.state_dict_open_clip()
-
-        def noise() -> dict[str, Tensor]:
-            return {name: scale * torch.randn(t.shape, generator=generator) for name, t in base.items()}
-
-        common = noise()
-        self.vectors = {
-            f"source_{index}": {name: common[name] + own for name, own in noise().items()} for index in range(count)
-        }
+    def __init__(self, vectors: dict[str, dict[str, Tensor]]) -> None:
+        self.vectors = vectors
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,6 +74,22 @@ class RandomSources(Sources):
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
         return self.vectors[source]
+
+
+class RandomSources(GivenSources):
+    """Sources whose task vectors are random and related to one another."""
+
+    def __init__(self, backbone: Backbone, count: int = 4, scale: float = 0.02) -> None:
+        generator = torch.Generator().manual_seed(7)
+        base = backbone.tower.state_dict_open_clip()
+
+        def noise() -> dict[str, Tensor]:
+            return {name: scale * torch.randn(t.shape, generator=generator) for name, t in base.items()}
+
+        common = noise()
+        super().__init__(
+            {f"source_{index}": {name: common[name] + own for name, own in noise().items()} for index in range(count)}
+        )
 
 
 def _no_support(*arguments: object) -> Tensor:

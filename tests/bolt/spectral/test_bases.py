@@ -23,9 +23,9 @@ from bolt.spectral.bases import (
 )
 from bolt.spectral.directions import Directions, directions_per_source, top_directions
 from bolt.spectral.orthogonal import complete_columns, polar_factor, whiten
-from bolt.spectral.sources import PooledBasis, Sources, pooled_basis
+from bolt.spectral.sources import PooledBasis, pooled_basis
 from tests.helpers import waves
-from tests.helpers.towers import merge
+from tests.helpers.towers import GivenSources, merge
 
 
 def reference_matrices() -> list[Tensor]:
@@ -335,31 +335,11 @@ def test_a_random_basis_is_orthonormal_and_follows_its_generator() -> None:
     assert not torch.equal(one.u, other.u)
 
 
-class Matrices(Sources):
-    """Sources whose task vectors have a single matrix."""
-
-    def __init__(self, matrices: list[Tensor]) -> None:
-        self.matrices = matrices
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(f"source_{index}" for index in range(len(self.matrices)))
-
-    def directions(self, matrix: str, top_k: int) -> list[Directions]:
-        return [top_directions(task_vector, top_k) for task_vector in self.matrices]
-
-    def mean_task_vector(self, matrix: str) -> Tensor:
-        return torch.stack(self.matrices).mean(dim=0)
-
-    def task_vector(self, source: str) -> dict[str, Tensor]:
-        return {"any": self.matrices[self.names.index(source)]}
-
-
 @given(st.integers(1, 6), shapes, st.integers(0, 1000))
 @settings(max_examples=40, deadline=None)
 def test_pooling_coefficients_equals_pooling_task_vectors(count: int, shape: tuple[int, int], seed: int) -> None:
     matrices = [random_matrix(*shape, seed + index, torch.float64) for index in range(count)]
-    start = pooled_basis(Matrices(matrices), "any", 3)
+    start = pooled_basis(GivenSources({str(index): {"any": matrix} for index, matrix in enumerate(matrices)}), "any", 3)
     assert isinstance(start, PooledBasis)
     separately = torch.stack([diagonal_coefficients(start.basis, matrix) for matrix in matrices]).mean(dim=0)
     error = (start.pooled - separately).norm() / separately.norm().clamp_min(1e-12)
@@ -367,5 +347,6 @@ def test_pooling_coefficients_equals_pooling_task_vectors(count: int, shape: tup
 
 
 def test_a_basis_has_as_many_columns_as_its_sources_may_give() -> None:
-    start = pooled_basis(Matrices([random_matrix(24, 16, seed) for seed in range(4)]), "any", 12)
+    sources = GivenSources({str(seed): {"any": random_matrix(24, 16, seed)} for seed in range(4)})
+    start = pooled_basis(sources, "any", 12)
     assert start.basis.rank == 4 * (16 // 4)

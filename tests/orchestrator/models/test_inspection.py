@@ -1,6 +1,5 @@
 """Inspection of a cell: confusion matrix, worst predictions, overlap of sources, and the images in its page."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,13 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from bolt.spectral.directions import Directions
-from bolt.spectral.sources import Sources
 from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.cells.trial import run_and_record
 from orchestrator.models.inspection import SplitPredictions, inspect_cell, source_overlap
 from orchestrator.report.page.cell_page import class_table, confused_table, data_uri
 from orchestrator.store import Store
+from tests.helpers.towers import GivenSources
 from tests.orchestrator.conftest import World
 
 FOUND = SplitPredictions(
@@ -75,30 +73,15 @@ def test_stored_predictions_are_those_of_the_kept_model(world: World) -> None:
     assert found.overlap.values.shape == (len(found.overlap.sources),) * 2
 
 
-class Spans(Sources):
-    """Sources whose leading directions are given."""
-
-    def __init__(self, columns: dict[str, Tensor]) -> None:
-        self._columns = columns
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._columns)
-
-    def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
-        return [Directions(c[:, :top_k], torch.ones(top_k), c[:, :top_k]) for c in self._columns.values()]
-
-    def mean_task_vector(self, matrix: str) -> Tensor:
-        raise AssertionError("the overlap reads directions only")
-
-    def task_vector(self, source: str) -> Mapping[str, Tensor]:
-        raise AssertionError("the overlap reads directions only")
+def spans(columns: dict[str, Tensor]) -> GivenSources:
+    """Return sources whose leading directions are these columns."""
+    return GivenSources({name: {"w": c * torch.arange(c.shape[1], 0, -1.0) @ c.T} for name, c in columns.items()})
 
 
 def test_overlap_is_one_for_equal_spans_and_zero_for_orthogonal_ones() -> None:
     eye = torch.eye(6)
     turn = torch.linalg.qr(torch.tensor([[1.0, 2.0], [3.0, -1.0]])).Q
-    sources = Spans({"a": eye[:, :2], "turned": eye[:, :2] @ turn, "other": eye[:, 2:4], "half": eye[:, [1, 4]]})
+    sources = spans({"a": eye[:, :2], "turned": eye[:, :2] @ turn, "other": eye[:, 2:4], "half": eye[:, [1, 4]]})
     found = source_overlap(sources, ["w"], 2)
     expected = [[1, 1, 0, 0.5], [1, 1, 0, 0.5], [0, 0, 1, 0], [0.5, 0.5, 0, 1]]
     np.testing.assert_allclose(found.values, np.array(expected), atol=1e-6)
@@ -108,7 +91,7 @@ def test_overlap_is_one_for_equal_spans_and_zero_for_orthogonal_ones() -> None:
 
 def test_overlap_with_a_source_of_fewer_directions_is_a_share_of_these() -> None:
     eye = torch.eye(6)
-    sources = Spans({"a": eye[:, :2], "one": eye[:, :1], "not fine-tuned": eye[:, :0]})
+    sources = spans({"a": eye[:, :2], "one": eye[:, :1], "not fine-tuned": eye[:, :0]})
     expected = [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
     np.testing.assert_allclose(source_overlap(sources, ["w"], 2).values, np.array(expected), atol=1e-6)
 
