@@ -11,14 +11,13 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections import defaultdict
-from dataclasses import asdict, dataclass, field, replace
+from collections import Counter
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,6 @@ from tests.helpers.grid_run import (
     CELLS,
     IDLE_SECONDS,
     GridRun,
-    StoreWatcher,
     copy_artifacts,
     damaged_artifacts,
     leftover_files,
@@ -49,10 +47,6 @@ WAIT_SECONDS = 60.0
 LEFTOVERS_ALLOWED = 1
 """For each fault and each command: how many attempts, partial files and temporary folders may be left behind."""
 DISK_BYTES = 256 * 2**20
-ENDS_COMMAND = frozenset({"kill_driver", "kill_head", "kill_control_service"})
-"""Faults that end the command."""
-INTERRUPTIONS = frozenset(name for name in FAULTS if name.startswith(("kill", "freeze", "fill")))
-"""Faults after which the time until the next finished cell is measured."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +72,10 @@ class RoundPlan:
 
 @dataclass(frozen=True)
 class Injection:
-    """A fault that took effect: its target, the time of the injection, and the seconds to the next finished cell."""
+    """A fault that took effect, and its target."""
 
     fault: str
     target: str
-    moment: float
-    recovered: float | None = None
 
 
 @dataclass
@@ -146,8 +138,7 @@ def inject_all(grid_run: GridRun, plan: RoundPlan, rng: np.random.Generator, out
             grid_run.note_end()
             if not grid_run.wait_until_idle():
                 outcome.problems.append(f"workers of a killed command did not end in {IDLE_SECONDS:.0f} s")
-        moment = time.time()
-        record(outcome, fault, fault.inject(grid_run, rng), moment)
+        record(outcome, fault, fault.inject(grid_run, rng))
         grid_run.note_end()
 
 
@@ -174,12 +165,12 @@ def _wait_until_possible(grid_run: GridRun, fault: Fault, after: int, wait: floa
     return can_inject(grid_run, fault.when)
 
 
-def record(outcome: RoundOutcome, fault: Fault, target: str | None, moment: float | None = None) -> None:
+def record(outcome: RoundOutcome, fault: Fault, target: str | None) -> None:
     """Record that the fault was injected or, where ``target`` is ``None``, that there was no target."""
     if target is None:
         outcome.missed.append(fault.name)
     else:
-        outcome.injections.append(Injection(fault.name, target, moment or time.time()))
+        outcome.injections.append(Injection(fault.name, target))
 
 
 def check_round(grid_run: GridRun, expected: dict[str, object], targets: list[str]) -> list[str]:
@@ -218,20 +209,6 @@ def check_round(grid_run: GridRun, expected: dict[str, object], targets: list[st
     return problems
 
 
-def recovery(injection: Injection, grid_run: GridRun, watch: StoreWatcher) -> float | None:
-    """Return the seconds from a fault to the next finished cell.
-
-    If the fault ended the command, only cells of the next command count.
-    """
-    if injection.fault not in INTERRUPTIONS:
-        return None
-    ended = injection.fault in ENDS_COMMAND or injection.target.endswith("the command ended")
-    starts = [driver.started for driver in grid_run.drivers if driver.started > injection.moment]
-    since = min(starts, default=None) if ended else injection.moment
-    seconds = watch.next_cell(since) if since is not None else None
-    return None if seconds is None or since is None else since + seconds - injection.moment
-
-
 def run_round(
     folder: Path,
     cluster: MultiNodeCluster,
@@ -251,11 +228,8 @@ def run_round(
     expected = scores(reference)
     try:
         prepare(grid_run, plan, reference, rng)
-        with StoreWatcher(grid_run.store) as watch:
-            inject_all(grid_run, plan, rng, outcome)
-            grid_run.repeat_until_done(REPEATS, COMMAND_SECONDS)
-            time.sleep(0.3)  # the watcher sees the last result
-        outcome.injections = [replace(one, recovered=recovery(one, grid_run, watch)) for one in outcome.injections]
+        inject_all(grid_run, plan, rng, outcome)
+        grid_run.repeat_until_done(REPEATS, COMMAND_SECONDS)
         if grid_run.server is not None and not grid_run.is_tracked(expected):
             outcome.synced = True
             grid_run.sync()
@@ -292,20 +266,6 @@ def make_reference(folder: Path) -> None:
     open_client(f"sqlite:///{place}/empty.db")
 
 
-def table(outcomes: list[RoundOutcome]) -> str:
-    """Return a row for each fault: how often it was injected, and the median and most seconds to the next cell."""
-    found: dict[str, list[Injection]] = defaultdict(list)
-    for outcome in outcomes:
-        for injection in outcome.injections:
-            found[injection.fault].append(injection)
-    lines = [f"{'fault':22} {'count':>6} {'median s':>9} {'worst s':>8}"]
-    for name, injections in sorted(found.items()):
-        times = [injection.recovered for injection in injections if injection.recovered is not None]
-        seconds = f"{statistics.median(times):9.1f} {max(times):8.1f}" if times else f"{'-':>9} {'-':>8}"
-        lines.append(f"{name:22} {len(injections):6} {seconds}")
-    return "\n".join(lines)
-
-
 def main() -> int:
     """Run rounds until enough faults were injected; return 1 if any round had a problem."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -337,7 +297,9 @@ def main() -> int:
                 if outcomes[-1].problems:
                     print(f"  repeat it: python tests/faults/soak.py --seed {given.seed} --round {number}", flush=True)
     bad = [outcome.number for outcome in outcomes if outcome.problems]
-    print(f"\n{table(outcomes)}\n\n{injected(outcomes)} faults in {len(outcomes)} rounds, problems in {bad}")
+    counts = Counter(injection.fault for outcome in outcomes for injection in outcome.injections)
+    print("", *(f"{name:22} {count:6}" for name, count in sorted(counts.items())), sep="\n")
+    print(f"\n{injected(outcomes)} faults in {len(outcomes)} rounds, problems in {bad}")
     (folder / "soak.json").write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
     return 1 if bad else 0
 

@@ -8,13 +8,10 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from orchestrator.store import CorruptArtifact, Store
 from tests.helpers.ray_nodes import ROOT, MultiNodeCluster, Process, alive, kill, kill_session, session_processes
@@ -91,7 +88,7 @@ class Driver:
                 cwd=ROOT,
                 start_new_session=True,
             )
-        self.pid, self.started = self._process.pid, time.time()
+        self.pid = self._process.pid
 
     @property
     def alive(self) -> bool:
@@ -125,34 +122,6 @@ class Driver:
     def leftover_processes(self) -> list[Process]:
         """Return the processes that the command has started and that still exist."""
         return session_processes(self.pid)
-
-
-class StoreWatcher:
-    """A thread that records when each result first appeared. It ends with the ``with`` block."""
-
-    def __init__(self, store: Path) -> None:
-        self._store, self._stop = store, threading.Event()
-        self.results: dict[str, float] = {}
-        self._thread = threading.Thread(target=self._poll, daemon=True)
-
-    def _poll(self) -> None:
-        while not self._stop.wait(0.1):
-            now = time.time()
-            for name in _names(self._store / "results"):
-                if name.endswith(".json") and not name.startswith("."):
-                    self.results.setdefault(name, now)
-
-    def next_cell(self, moment: float) -> float | None:
-        """Return the seconds from a moment to the next finished cell; ``None`` if no cell was finished later."""
-        return min((seen - moment for seen in self.results.values() if seen > moment), default=None)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
 
 def _names(folder: Path) -> list[str]:
