@@ -44,6 +44,34 @@ def test_a_command_that_reads_imports_nothing_heavy(tmp_path: Path) -> None:
     assert f"\n{orchestrator.__version__}\n" in done.stdout
 
 
+USES_ADAPTERS = """
+import torch; from torch import nn; from bolt.methods.common.adapters import *
+layers = nn.Sequential(nn.Linear(4, 4)); attach_adapters(layers, ["0"], AdapterSettings(rank=1), True)
+merged_weight(layers[0]); layers(torch.zeros(1, 4))
+"""
+LEFT_OUT = {
+    "the library": (
+        ("import bolt; dir(bolt)", "torch numpy PIL open_clip ray mlflow orchestrator"),
+        ("bolt.adapt, bolt.METHODS, bolt.load_model", "ray mlflow orchestrator open_clip peft sklearn"),
+        (USES_ADAPTERS, "peft transformers"),  # these would take each worker 2.4 seconds and 240 MiB
+    ),
+    "the engine": (
+        ("import orchestrator.drawn_world.tasks", "torch matplotlib"),
+        ("import orchestrator.report.registry, matplotlib.figure", "torch scipy.stats pandas"),
+    ),
+}
+"""Statements that one process runs in this order -> the packages that are not imported after each."""
+
+
+@pytest.mark.parametrize("part", LEFT_OUT)
+def test_what_a_part_does_not_need_is_not_imported(part: str) -> None:
+    check = "found = set({absent}) & set(sys.modules); assert not found, found"
+    lines = [f"{run}\n{check.format(absent=absent.split())}" for run, absent in LEFT_OUT[part]]
+    command = [sys.executable, "-c", "\n".join(["import sys", *lines])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 0, done.stderr
+
+
 def test_source_models_are_listed_without_importing_anything_heavy(tmp_path: Path) -> None:
     """Their accuracy is read from files."""
     catalog, store = load_catalog(), Store(tmp_path)

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,22 +29,6 @@ from bolt.spectral.directions import top_directions
 from bolt.task.task import Adapted
 from tests.bolt.model.pictures import IMAGES, LABELS, NAMES, adapted
 from tests.helpers.towers import SIZE, RandomSources, random_backbone
-from tests.helpers.waiting import TIMEOUT
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("code", "absent"),
-    [
-        ("import bolt; dir(bolt)", "torch numpy PIL open_clip ray mlflow orchestrator"),
-        ("import bolt; bolt.adapt, bolt.METHODS, bolt.load_model", "ray mlflow orchestrator open_clip peft sklearn"),
-    ],
-    ids=["the package", "all of it"],
-)
-def test_importing_the_library_leaves_out_what_it_does_not_need(code: str, absent: str) -> None:
-    script = f"{code}; import sys; found = set({absent.split()}) & set(sys.modules); assert not found, found"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=TIMEOUT)
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_library_offers_its_names_and_no_others() -> None:

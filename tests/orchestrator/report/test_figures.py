@@ -5,8 +5,6 @@ import multiprocessing
 import os
 import re
 import signal
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 
@@ -221,13 +219,6 @@ def test_ctrl_c_ends_the_pool_without_a_traceback(
         tables_and_figures(first, processes=2)
     assert not multiprocessing.active_children()
     assert "Traceback" not in capfd.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_process_that_draws_figures_does_not_import_torch() -> None:
-    heavy = "{'torch', 'scipy.stats', 'pandas'} & set(sys.modules)"
-    code = f"import sys, orchestrator.report.registry, matplotlib.figure; print({heavy})"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 
 def test_a_confusion_matrix_has_shares_of_each_true_class() -> None:
