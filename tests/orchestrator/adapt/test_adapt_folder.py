@@ -20,7 +20,6 @@ from safetensors.torch import save_file
 
 import bolt
 from bolt.clip.image_files import Reading
-from bolt.model.model import Model
 from orchestrator.adapt.adapt_folder import adapt_folder
 from orchestrator.adapt.adaptation import Adaptation, summary_lines
 from orchestrator.adapt.held_out_fold import HeldOutFold
@@ -319,7 +318,7 @@ def test_links_in_a_circle_and_names_in_any_script_are_no_obstacle(tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["page", "model", "rename"])
+@pytest.mark.parametrize("where", ["page", "rename"])
 def test_a_full_disk_loses_no_finished_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     write_photographs(tmp_path / "ware", 2)
 
@@ -329,8 +328,6 @@ def test_a_full_disk_loses_no_finished_fold(tmp_path: Path, monkeypatch: pytest.
     with monkeypatch.context() as patch:
         if where == "page":
             patch.setattr("orchestrator.adapt.adapt_folder.adapt_page", full)
-        elif where == "model":
-            patch.setattr(Model, "save", full)
         else:
             patch.setattr(Path, "rename", full)
         with pytest.raises(UserError, match="No space left on device"):

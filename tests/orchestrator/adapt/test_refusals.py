@@ -14,23 +14,6 @@ from tests.helpers.photographs import break_file, write_photographs
 from tests.orchestrator.adapt.test_adapt_folder import adapt
 
 
-def test_what_cannot_work_is_refused_before_any_work(tmp_path: Path) -> None:
-    write_photographs(tmp_path / "ware", 2)
-    break_file(tmp_path / "ware" / "red_mug" / "000.jpg")
-    (tmp_path / "there").mkdir()
-    for changes, says in (
-        ({"methods": ("zeroshot",)}, "did you mean 'zero_shot'"),
-        ({"methods": ("bolt",)}, "--sources"),
-        ({"methods": ("zero_shot", "maple"), "form": "huggingface"}, "--as: maple learns tokens"),
-        ({"folder": tmp_path / "nothing"}, "no folder"),
-        ({"model": tmp_path / "there"}, "there already"),
-        ({}, "--exclude-broken"),
-    ):
-        with pytest.raises(UserError, match=says):
-            adapt(tmp_path, **changes)
-    assert not (tmp_path / "runs" / "held_out").exists()
-
-
 def _one_class(place: Path) -> None:
     for name in ("BlueBottle", "03-green-plate"):
         shutil.rmtree(place / "ware" / name)
@@ -56,6 +39,10 @@ def _broken_link(place: Path) -> None:
     (place / "ware" / "red_mug" / "x.jpg").symlink_to("x.jpg")
 
 
+def _broken(place: Path) -> None:
+    break_file(place / "ware" / "red_mug" / "000.jpg")
+
+
 def _bomb(place: Path) -> None:
     (place / "ware" / "red_mug" / "x.ppm").write_bytes(b"P6\n60000 60000\n255\n")
 
@@ -69,6 +56,12 @@ def _bomb(place: Path) -> None:
         (_bytes_for_a_name, {}, "not UTF-8"),
         (_broken_link, {}, "x.jpg: OSError"),
         (_bomb, {}, "x.ppm: DecompressionBomb"),
+        (_broken, {}, "--exclude-broken"),
+        (None, {"folder": "nothing"}, "no folder"),
+        (None, {"model": "empty"}, "there already"),
+        (None, {"methods": ("zeroshot",)}, "did you mean 'zero_shot'"),
+        (None, {"methods": ("bolt",)}, "--sources"),
+        (None, {"methods": ("zero_shot", "maple"), "form": "huggingface"}, "--as: maple learns tokens"),
         (None, {"model": "ware/model"}, "-o: "),
         (None, {"model": "file/model"}, "-o: "),
         (None, {"model": "taken"}, "-o: "),
@@ -103,8 +96,10 @@ def test_wrong_folders_and_options_are_named(
         spoil(tmp_path)
     monkeypatch.chdir(tmp_path)
     given: dict[str, object] = {"methods": ("zero_shot",), **changes}
-    given |= {key: tmp_path / str(changes[key]) for key in ("model", "store_url", "data_root") if key in changes}
+    paths = {"folder", "model", "store_url", "data_root"} & changes.keys()
+    given |= {key: tmp_path / str(changes[key]) for key in paths}
     with pytest.raises(UserError, match=re.escape(named)) as refused:
         adapt(tmp_path, **given)  # type: ignore[arg-type]
     assert "runs/adapt" not in str(refused.value), "the user's folder is named, not the links to it"
     assert not (tmp_path / "model").exists()
+    assert not (tmp_path / "runs" / "held_out").exists()

@@ -70,13 +70,6 @@ def test_class_groups_without_a_mean_count_one_by_one(monkeypatch: pytest.Monkey
     assert answer.verdicts[0].n == 3 * len(DATASETS)
 
 
-def test_a_method_without_a_seed_is_compared_at_every_k() -> None:
-    (answer,) = arrange(grid({"bolt": 60.0, "zero_shot": 0.0})).verdicts
-    for verdict in answer.verdicts:
-        scores = {score.method: score for score in verdict.methods}
-        assert (scores["Zero-shot"].n, scores["Zero-shot"].seeds, scores["BOLT"].seeds) == (8, 0, 2)
-
-
 def test_the_best_set_is_recommended_and_its_cheapest_named() -> None:
     (answer,) = arrange(grid({"bolt": 60.0, "linear_probe": 55.0})).verdicts
     assert [verdict.recommended for verdict in answer.verdicts] == ["BOLT", "BOLT"]

@@ -150,17 +150,6 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_bits(
 Whole = tuple[bytes, dict[str, object]]
 
 
-def test_a_damaged_snapshot_is_unused(inputs: Path, tmp_path: Path, uninterrupted: Whole) -> None:
-    store = copied(inputs, tmp_path / "store")
-    model, _ = source_model(tmp_path, Store(store))
-    path = store / model.address / SNAPSHOT_FILE
-    path.parent.mkdir(parents=True)
-    snapshots_of(model, store).save_if_due(lambda: STATE, 0.0)
-    path.write_bytes(path.read_bytes()[:-1])
-    build(model, settings_of(store, tmp_path))
-    assert result(tmp_path, store)[0] == uninterrupted[0]
-
-
 def test_two_trainings_leave_one_artifact(inputs: Path, tmp_path: Path, uninterrupted: Whole) -> None:
     store = copied(inputs, tmp_path / "store")
     folders = [tmp_path / name for name in ("one", "other")]

@@ -228,10 +228,10 @@ FAMILY = {
 """The twenty names of a public family of fine-tuned towers -> the catalog's dataset, or none."""
 
 
-@pytest.mark.parametrize("name", FAMILY)
-def test_the_names_of_a_public_family_are_right_or_refused(name: str) -> None:
+def test_the_names_of_a_public_family_are_right_or_refused() -> None:
     names = {key: entry.also_called for key, entry in load_catalog().datasets.items()}
-    assert guess_dataset(Path(f"clip-vit-base-patch32_{name}"), names) == [FAMILY[name]] * (FAMILY[name] is not None)
+    guessed = {name: guess_dataset(Path(f"clip-vit-base-patch32_{name}"), names) for name in FAMILY}
+    assert guessed == {name: [dataset] * (dataset is not None) for name, dataset in FAMILY.items()}
 
 
 def test_adopted_files_are_added_and_verified(towers: dict[str, Towers], tmp_path: Path) -> None:
@@ -298,33 +298,8 @@ def test_fine_tuned_sources_are_listed_with_their_accuracy(tuned: World) -> None
     assert "epochs 1, batch 32" in text
 
 
-def _with_config(folder: Path, **changes: object) -> Path:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | changes))
-    return folder
-
-
 REFUSED: dict[str, tuple[Callable[[Towers, Towers, Path], Path], str]] = {
-    "a difference": (
-        lambda tower, frozen, path: as_tower({n: tower[n] - frozen[n] for n in tower}, path), "a task vector"
-    ),
     "unchanged": (lambda tower, frozen, path: as_tower(frozen, path), "the pre-trained tower itself"),
-    "rounded": (
-        lambda tower, frozen, path: as_tower({n: t.bfloat16().float() for n, t in frozen.items()}, path),
-        "the pre-trained tower itself",
-    ),
-    "another activation": (
-        lambda tower, frozen, path: _with_config(as_huggingface(tower, path), hidden_act="quick_gelu"),
-        "made with activation 'quick_gelu', the backbone has 'gelu'",
-    ),
-    "other heads": (
-        lambda tower, frozen, path: _with_config(as_huggingface(tower, path), num_attention_heads=8),
-        "made with heads 8, the backbone has 4",
-    ),
-    "another architecture": (
-        lambda tower, frozen, path: as_tower({n: tower[n] for n in tower if "resblocks.3." not in n}, path),
-        r"missing: transformer\.resblocks\.3",
-    ),
     "without names": (
         lambda tower, frozen, path: as_tower(tower, path.with_name("mine")), "names no dataset of the catalog"
     ),

@@ -1,8 +1,6 @@
 """The status file: what other shells see of a run that is running, ended, stopped, dead or silent."""
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import asdict
@@ -105,37 +103,22 @@ def test_the_last_run_says_whether_it_was_a_race_and_what_it_left_out(
     assert "race: 3 of 4 methods out" in printed(status_view(Store(tmp_path), "demo", "Demo", []))
 
 
-DIES = """
-import os, sys
-from orchestrator.progress.snapshot import Snapshot
-from orchestrator.progress.status_file import StatusFile
-from orchestrator.store.files import Files
-StatusFile(Files(sys.argv[1]), "demo", "Demo", "the command").write("running", Snapshot(waiting=3))
-os.kill(os.getpid(), 9)
-"""
-
-
-def test_a_killed_driver_is_reported_as_died(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", DIES, str(tmp_path)], check=False)
-    found = status_in(tmp_path)
-    assert found.state == "died"
-    assert found.headline(time.time()).endswith("continue with: the command")
-
-
 @pytest.mark.parametrize(
     ("altered", "by", "state"),
     [({"host": "elsewhere"}, {"at": -5}, "running"), ({"host": "elsewhere"}, {"at": -60}, "silent"),
-     ({}, {"started": -3600}, "died")],
+     ({}, {"started": -3600}, "died"), ({"pid": 2**30}, {}, "died")],
 )  # fmt: skip
 def test_a_driver_is_judged_by_its_age_or_process(
-    tmp_path: Path, altered: dict[str, str], by: dict[str, float], state: str
+    tmp_path: Path, altered: dict[str, object], by: dict[str, float], state: str
 ) -> None:
     """Another process may have the id of a dead driver, but it was started at another time."""
     path, file = file_in(tmp_path)
     file.write("running", FULL)
     body = json.loads(path.read_text())
     path.write_text(json.dumps({**body, **altered, **{name: body[name] + more for name, more in by.items()}}))
-    assert status_in(tmp_path).state == state
+    found = status_in(tmp_path)
+    assert found.state == state
+    assert found.headline(time.time()).endswith(f"continue with: {COMMAND}") == (state == "died")
 
 
 def test_the_run_of_another_grid_of_the_same_name_is_no_run_of_this_one(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,7 @@ def test_a_damaged_grid_in_s3_is_that_in_a_folder(tmp_path: Path, s3: Any, give_
     give_database(tmp_path / "mlflow.db")
 
     def under_way() -> bool:
+        time.sleep(0.2)  # the server is in this process too
         return any(name.endswith(".json") for name in keys(s3, "results/"))
 
     assert kill_forked_when(grid(tmp_path, "--local"), under_way)
