@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click import ClickException
 from typer.main import get_command
 
 from orchestrator.cli.app import app
@@ -48,8 +47,8 @@ def test_the_commands_have_these_options() -> None:
     for page, words in commands():
         try:
             parse(whole, "orchestrator", shlex.split(words))
-        except ClickException as error:
-            wrong.append((page, words, error.message))
+        except Exception as error:  # all wrong commands are named, not the first alone
+            wrong.append((page, words, str(error)))
     assert wrong == []
 
 

@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from orchestrator.cli.app import app
 from tests.conftest import GiveDatabase
 from tests.docs.test_commands import commands
+from tests.helpers.command import invoke
 
 VERBS = ("status", "cells", "results", "inspect", "export", "report", "sync", "bundle")
 GRID = "smoke"
 PLACEHOLDERS = {
     "demo": GRID, "GRID": GRID, "NAME": GRID, "full": GRID, "eleven-fewshot": GRID, "$DATA": "data",
-    "aid": "glyph-inks", "16": "1", "bolt,lora": "zero_shot",
+    "aid": "glyph-inks", "16": "1", "bolt,lora": "zero_shot", "FOLDER": "published", "my-model": "mine",
 }  # fmt: skip
 """Words of the docs -> the grid, folder, dataset, k or method of the small store that replaces them."""
 CELL_OF_A_PAGE = r"\bCELL\b|\bfewshot\.tiny-clip\.wardrobe\.\S+"
@@ -32,7 +31,7 @@ def readable() -> list[str]:
     for _, words in commands():
         parts = words.split()
         if parts[0] in VERBS and not set(parts) & set(ELSEWHERE):
-            found.append(" ".join(PLACEHOLDERS.get(part, part) for part in parts))
+            found.append(re.sub(CELL_OF_A_PAGE, "CELL", " ".join(PLACEHOLDERS.get(part, part) for part in parts)))
     return list(dict.fromkeys(found))
 
 
@@ -42,8 +41,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase)
     folder = tmp_path_factory.mktemp("docs")
     give_database(folder / "runs" / "mlflow" / "mlflow.db")
     words = ["grid", GRID, "--local", "--only", "method=zero_shot,linear_probe", "--limit", "4"]
-    done = CliRunner().invoke(app, [*words, "--store", str(folder / "runs")])
-    assert done.exit_code == 0, done.output
+    invoke(*words, "--store", folder / "runs")
     return folder
 
 
@@ -64,6 +62,4 @@ def test_command_runs(words: str, store: Path, monkeypatch: pytest.MonkeyPatch) 
     shutil.rmtree("exports", ignore_errors=True)  # some commands write the same model
     results = sorted(path.stem for path in (store / "runs" / "results").glob("*.json"))
     cell = next(name for name in results if "linear_probe" in name)
-    done = CliRunner().invoke(app, shlex.split(re.sub(CELL_OF_A_PAGE, cell, words)))
-    assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
-    assert done.output
+    assert invoke(*shlex.split(words.replace("CELL", cell)))

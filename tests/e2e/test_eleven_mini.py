@@ -64,11 +64,11 @@ def test_all_tracks_run_and_a_killed_run_is_continued(data: Path, store: Path) -
 def test_methods_choose_on_validation_images_where_the_protocol_says_so(data: Path, store: Path) -> None:
     only = ["--only", "track=fewshot", "--only", "dataset=eleven_dtd", "--only", "method=tip_adapter"]
     chosen: dict[str, set[str]] = {}
-    for protocol in ("tip_adapter", "dassl"):
+    for protocol in ("tip_adapter", "lp_plus_plus", "dassl"):
         run(data, store, "--set", f"protocol={protocol}", *only)
     for result in results(store).values():
         chosen.setdefault(result["cell"]["protocol"]["name"], set()).add(result["details"]["search"])
-    assert chosen["tip_adapter"] == {"validation images"}
+    assert chosen["tip_adapter"] == chosen["lp_plus_plus"] == {"validation images"}
     assert not any("validation" in text for text in chosen["dassl"])
 
 

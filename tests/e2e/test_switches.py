@@ -5,11 +5,10 @@ from typing import get_args, get_type_hints
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from bolt.protocol import STRICT, SWITCHES, Protocol
-from orchestrator.cli.app import app
 from tests.conftest import GiveDatabase
+from tests.helpers.command import invoke
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 NEEDS_FILES = {("support_draw", "listed")}
@@ -34,11 +33,7 @@ def test_every_switch_goes_through_a_grid_and_mlflow(tmp_path: Path, give_databa
     path, store = tmp_path / "switches.yaml", str(tmp_path / "runs")
     path.write_text(yaml.safe_dump(grid))
     give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
-    ran = CliRunner().invoke(app, ["grid", str(path), "--local", "--store", store], catch_exceptions=False)
-    assert ran.exit_code == 0, ran.output
-    assert "MLflow could not" not in ran.output
-    synced = CliRunner().invoke(app, ["sync", str(path), "--store", store], catch_exceptions=False)
-    assert synced.exit_code == 0, synced.output
-    assert "MLflow: 0 runs added" in synced.output
+    assert "MLflow could not" not in invoke("grid", path, "--local", "--store", store)
+    assert "MLflow: 0 runs added" in invoke("sync", path, "--store", store)
     effects = (tmp_path / "runs" / "reports" / "switches" / "tables" / "effects.csv").read_text()
     assert all(f"{switch} = {value}" in effects for switch, value in changes)

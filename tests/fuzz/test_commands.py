@@ -35,7 +35,7 @@ words = st.sampled_from(WORDS) | st.sampled_from(WORDS).flatmap(near) | st.text(
 options = st.lists(st.tuples(st.sampled_from(OPTIONS), words), max_size=3)
 
 
-@cases(60)
+@cases(30)
 @given(grid=st.sampled_from(("mini.yaml",) * 4 + WORDS), given_=options)
 @example(grid="mini.yaml", given_=[("--disk-budget", "9" * 400)])
 @example(grid="mini.yaml", given_=[("--limit", "9" * 5000)])

@@ -76,10 +76,9 @@ def test_names_are_utf8_whatever_the_locale(tmp_path: Path, give_database: GiveD
     assert none.stderr.decode().startswith("error: größe ")
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_texts_are_utf8_whatever_the_encoding_of_the_streams(tmp_path: Path, encoding: str) -> None:
+def test_texts_are_utf8_whatever_the_encoding_of_the_streams(tmp_path: Path) -> None:
     """Regression: a traceback, after the command had done its work."""
-    env = {**os.environ, "PYTHONIOENCODING": encoding}
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
     ended = run(tmp_path, "plan", "日本.yaml", env=env)
     assert ended.stderr.decode().startswith("error: GRID: there is no grid file 日本.yaml")
 

@@ -85,9 +85,9 @@ def dangers(text: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_nothing_that_can_run_what_it_reads_is_called(path: Path) -> None:
-    assert dangers(path.read_text()) == ALLOWED.get(path.relative_to(ROOT).as_posix(), set())
+def test_nothing_that_can_run_what_it_reads_is_called() -> None:
+    found = {path.relative_to(ROOT).as_posix(): dangers(path.read_text()) for path in SOURCES}
+    assert {path: calls for path, calls in found.items() if calls} == ALLOWED
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def least(draws: int, promised: float = 0.95) -> float:
     return promised - 3 * math.sqrt(promised * (1 - promised) / draws)
 
 
-@pytest.mark.parametrize(("datasets", "draws"), [(5, 800), (8, 800), (10, 200)])
+@pytest.mark.parametrize(("datasets", "draws"), [(5, 400), (8, 400), (10, 100)])
 @pytest.mark.parametrize("name", EQUAL)
 def test_the_best_method_is_in_the_set(name: str, datasets: int, draws: int) -> None:
     scores = EQUAL[name](np.random.default_rng(datasets), (draws, 6, datasets))
@@ -25,8 +25,8 @@ def test_the_best_method_is_in_the_set(name: str, datasets: int, draws: int) -> 
 
 @pytest.mark.parametrize("datasets", [16, 32])
 def test_the_best_of_three_methods_is_in_the_set_of_many_datasets(datasets: int) -> None:
-    scores = EQUAL["spreads from 0.2 to 5 times"](np.random.default_rng(datasets), (300, 3, datasets))
-    assert covers(best_sets(scores)) >= least(300)
+    scores = EQUAL["spreads from 0.2 to 5 times"](np.random.default_rng(datasets), (150, 3, datasets))
+    assert covers(best_sets(scores)) >= least(150)
 
 
 def test_two_methods_use_the_whole_level() -> None:
@@ -46,7 +46,7 @@ def test_two_methods_use_the_whole_level() -> None:
     ],
 )
 def test_a_leader_is_found(name: str, datasets: int, power: float) -> None:
-    draws = 800 if datasets < 10 else 200
+    draws = 400 if datasets < 10 else 100
     scores = LEADS[name](np.random.default_rng(1), (draws, 6, datasets))
     assert alone(best_sets(scores)) >= least(draws, power)
 
@@ -69,6 +69,6 @@ def test_uneven_leads_and_skew_need_the_joint_test() -> None:
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 @pytest.mark.parametrize("deviations", [(0.0, 0.5), (0.2, 0.5), (0.5, 0.5), (0.2, 0.0)])
 def test_the_interval_on_one_dataset_holds_the_truth(seeds: int, deviations: tuple[float, float]) -> None:
-    draws = 400
+    draws = 200
     held, _ = crossed_coverage(np.random.default_rng(seeds), draws, seeds, 300, *deviations)
     assert held >= least(draws)

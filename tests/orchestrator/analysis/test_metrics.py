@@ -90,10 +90,10 @@ def test_one_class_and_certain_predictions_have_values() -> None:
 
 
 def test_intervals_hold_the_truth() -> None:
-    """Over 300 draws of 300 images. The two metrics without intervals would fail this test."""
-    found = metric_coverage(np.random.default_rng(1), 300, 300)
+    """Over 150 draws of 300 images. The two metrics without intervals would fail this test."""
+    found = metric_coverage(np.random.default_rng(1), 150, 300)
     assert found["share_at_95"] < 0.9
-    assert all(share >= 0.95 - 0.038 for name, share in found.items() if name not in WITHOUT_INTERVAL), found
+    assert all(share >= 0.95 - 0.053 for name, share in found.items() if name not in WITHOUT_INTERVAL), found
 
 
 def test_intervals_of_one_image_say_nothing() -> None:

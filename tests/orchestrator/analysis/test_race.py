@@ -97,7 +97,7 @@ def test_fewer_than_five_datasets_settle_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["normal", "skewed (exponential)"])
-@pytest.mark.parametrize(("methods", "datasets", "draws"), [(9, 8, 150), (33, 8, 20), (5, 16, 40)])
+@pytest.mark.parametrize(("methods", "datasets", "draws"), [(9, 8, 75), (33, 8, 10), (5, 16, 20)])
 def test_a_best_method_stays_although_there_are_many_looks(name: str, methods: int, datasets: int, draws: int) -> None:
     """All methods are alike and equally good, so the share that is left is the promise."""
     drawn = EQUAL[name](np.random.default_rng(1), (draws, methods, datasets))
@@ -106,7 +106,7 @@ def test_a_best_method_stays_although_there_are_many_looks(name: str, methods: i
 
 
 def test_a_leader_is_found_with_a_part_of_the_cells() -> None:
-    drawn = SAVING["a lead of 3 points"](np.random.default_rng(2), (40, 6, 16))
+    drawn = SAVING["a lead of 3 points"](np.random.default_rng(2), (20, 6, 16))
     stays, left, cost = np.mean([left_and_cost(by_race, 1, scores) for scores in drawn], axis=0)
     assert stays == 1
     assert left < 1.2

@@ -244,7 +244,7 @@ def test_a_folder_that_is_no_clip_is_refused(files: dict[str, object], complaint
         add(tmp_path / "theirs")
 
 
-@pytest.mark.parametrize("method", ["bolt", "lora", "full_finetune", "bolt_pooled"])
+@pytest.mark.parametrize("method", ["lora", "bolt_pooled"])
 def test_methods_that_need_named_matrices_are_refused_before_any_work(resnet: Path, method: str) -> None:
     with pytest.raises(UserError, match=r"(?s)needs the weight matrices.*tip_adapter"):
         invoke("grid", *grid(resnet, "zero_shot", method))
@@ -345,15 +345,13 @@ def test_weights_of_the_hub_are_read_from_its_cache(
         Weights(hub="owner/name", pretrained="openai")
 
 
-@pytest.fixture(scope="module", params=["siglip", "pe", "eva02"])
-def timm_catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module")
+def timm_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder like ``resnet`` with a random CLIP whose image tower is timm's."""
-    folder = tmp_path_factory.mktemp(request.param)
+    folder = tmp_path_factory.mktemp("siglip")
     write_image_folders(folder)
-    projection = "none" if request.param == "siglip" else ""
-    pool = "token" if request.param == "eva02" else "map"
-    vision = {"timm_model_name": f"small_{request.param}", "timm_model_pretrained": False, "timm_pool": pool,
-              "timm_proj": projection, "image_size": 32}  # fmt: skip
+    vision = {"timm_model_name": "small_siglip", "timm_model_pretrained": False, "timm_pool": "map",
+              "timm_proj": "none", "image_size": 32}  # fmt: skip
     config = {"embed_dim": 16, "vision_cfg": vision, "text_cfg": CONFIG["text_cfg"], "custom_text": True}
     (folder / "small.json").write_text(json.dumps(config))
     torch.manual_seed(0)
@@ -372,7 +370,6 @@ def test_a_tower_of_timm_says_so(timm_catalog: Path) -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("timm_catalog", ["siglip"], indirect=True)
 def test_a_tower_of_timm_is_trained_in_a_grid_exported_and_a_source(
     timm_catalog: Path, tmp_path: Path, give_database: GiveDatabase
 ) -> None:
@@ -387,12 +384,11 @@ def test_a_tower_of_timm_is_trained_in_a_grid_exported_and_a_source(
     one = {"epochs": 1, "batch_size": 16}
     block = {
         "track": "fewshot", "backbones": ["resnet"], "datasets": ["shades"], "shots": [1], "seeds": [1],
-        "methods": ["zero_shot", {"lora": one}, {"bitfit": one}, {"svf": one}, {"atlas": one}, {"bolt": one},
-                    "task_arithmetic", "ties", "tsv_merge", "iso_c", "lines", "consensus", "knots"],
+        "methods": ["zero_shot", {"lora": one}, {"atlas": one}, {"bolt": one}, "tsv_merge"],
         "sources": {"rule": "leave_one_out", "datasets": ["grounds", "shades"]},
     }  # fmt: skip
     (timm_catalog / "grid.yaml").write_text(yaml.safe_dump({"title": "x", "protocol": "strict", "blocks": [block]}))
     store = ("--store", timm_catalog / "store", *catalog)
-    assert "13 cells finished" in invoke("grid", timm_catalog / "grid.yaml", *store, "--local")
+    assert "5 cells finished" in invoke("grid", timm_catalog / "grid.yaml", *store, "--local")
     export = ("export", "fewshot.resnet.shades.k1.lora", *store, "--as", "state_dict", "-o", tmp_path / "model")
     assert "are the same as those before saving" in invoke(*export)

@@ -164,8 +164,7 @@ STATED: dict[str, tuple[dict[str, Any], tuple[str, str, float, float] | str]] = 
 }
 
 
-@pytest.mark.parametrize("kind", STATED)
-@pytest.mark.parametrize("given", ["weights.safetensors", ""])
+@pytest.mark.parametrize(("kind", "given"), [*((kind, "weights.safetensors") for kind in STATED), ("squash", "")])
 def test_the_preprocessing_beside_a_file_is_followed_or_refused(kind: str, given: str, tmp_path: Path) -> None:
     """Steps that a backbone does not have were replaced by CLIP's without a word."""
     changes, expected = STATED[kind]

@@ -5,7 +5,6 @@ import shutil
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from orchestrator.cells.task import make_task
 from orchestrator.cells.trial import classify_error, run_and_record
 from orchestrator.core.cell import Cell, MethodRef, SourceRef
 from orchestrator.core.settings import RunSettings
-from orchestrator.planning.plan import in_running_order, make_plan, source_models
+from orchestrator.planning.plan import make_plan, source_models
 from orchestrator.store import Store
 from orchestrator.store.predictions import parse_predictions
 from tests.helpers.built_artifacts import BuiltArtifacts
@@ -100,12 +99,7 @@ def test_a_damaged_artifact_is_planned_anew(world: World, tmp_path: Path) -> Non
     assert spec in make_plan(world.grid, world.catalog, store).missing
 
 
-def test_cells_run_in_an_order_that_keeps_the_dataset(world: World) -> None:
-    names = [cell.dataset.name for cell in in_running_order(reversed(world.grid.cells))]
-    assert sum(a != b for a, b in pairwise(names)) == 2
-
-
-@pytest.mark.parametrize("method", ["zero_shot", "linear_probe", "tip_adapter", "bolt_pooled", "bolt"])
+@pytest.mark.parametrize("method", ["linear_probe", "bolt"])
 def test_a_cell_gives_the_same_bits_and_its_predictions_agree_with_its_score(world: World, method: str) -> None:
     cell, loaded = world.pick(method), ArtifactCache(world.settings)
     first, second = (measure(cell, ArtifactCache(world.settings)) for _ in range(2))

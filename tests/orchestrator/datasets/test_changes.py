@@ -82,10 +82,15 @@ def test_what_changed_is_named(ware: DatasetEntry, tmp_path: Path, change: str, 
     error = str(changed_data(ware, tmp_path, MINE))
     for text in [*named, f"data add {tmp_path / 'ware'} --name ware --catalog mine.yaml --replace"]:
         assert text in error
+
+
+@pytest.mark.usefixtures("ware")
+def test_a_changed_dataset_is_neither_verified_nor_run(tmp_path: Path) -> None:
+    shell(tmp_path / "ware", REMOVE_IMAGE)
     where = ["--catalog", str(tmp_path / MINE), "--data-root", str(tmp_path)]
     verified = CliRunner().invoke(app, ["data", "verify", "ware", *where])
     assert verified.exit_code == 1
-    assert named[0][-30:] in verified.output
+    assert "1 train image removed: train/BlueBottle/003.jpg" in " ".join(verified.output.split())
     catalog = load_catalog([tmp_path / MINE])
     grid = load_grid("own", catalog, set_=["datasets=[ware]", "shots=1"], data_root=tmp_path)
     with pytest.raises(UserError, match="dataset ware do not agree"):

@@ -192,13 +192,9 @@ def test_labels_without_names_are_numbers_and_a_column_can_be_named(tmp_path: Pa
     assert any("describe an image" in note for note in added.notes)
 
 
-@pytest.mark.parametrize("plain", [False, True])
-def test_a_parquet_file_with_images_is_a_table(tmp_path: Path, plain: bool) -> None:
+def test_a_parquet_file_with_images_is_a_table(tmp_path: Path) -> None:
     (tmp_path / "pets").mkdir()
     (tmp_path / "pets" / "train.parquet").write_bytes(shard(0))
-    if plain:  # a column of bytes, and classes as texts
-        columns = {"picture": [picture(i) for i in range(5)], "class": [CLASSES[i % 2] for i in range(5)]}
-        pq.write_table(pa.table(columns), tmp_path / "pets" / "train.parquet")
     added = add_dataset(tmp_path / "pets" / "train.parquet", [tmp_path / "mine.yaml"], DatasetOptions())
     raw = open_dataset(added.entry, tmp_path)
     assert (raw.class_names, len(raw.train), len(raw.test)) == (CLASSES, 3, 2)

@@ -304,11 +304,11 @@ def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path) -
     assert str(MOST_GROWTH) in found.problems["archive"]
 
 
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_a_large_member_is_not_read(tmp_path: Path, compression: int) -> None:
+def test_a_large_member_is_not_read(tmp_path: Path) -> None:
     """The archive is large enough for what it unpacks to."""
     path = tmp_path / "large.zip"
-    with zipfile.ZipFile(path, "w", compression) as archive, archive.open("rows.csv", "w", force_zip64=True) as member:
+    archive = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
+    with archive, archive.open("rows.csv", "w", force_zip64=True) as member:
         noise = os.urandom(2**20)
         for number in range(LARGEST // 2**20 + 1):
             member.write(noise if number < 4 else bytes(2**20))
