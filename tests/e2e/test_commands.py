@@ -55,12 +55,13 @@ def test_status_counts_finished_cells(folder: Path) -> None:
     assert "is not being run" in run_on_mini_grid(folder, "status", "--watch", code=2)
 
 
-def test_report_and_sync_write_what_is_missing_from_the_results(folder: Path) -> None:
+def test_report_and_sync_write_what_is_missing_from_the_results(folder: Path, give_database: GiveDatabase) -> None:
     page = folder / "runs" / "reports" / "mini" / "index.html"
     page.unlink()
     assert str(page) in run_on_mini_grid(folder, "report")
     assert "19" in page.read_text()  # the number of missing cells
     shutil.rmtree(folder / "runs" / "mlflow")
+    give_database(folder / "runs" / "mlflow" / "mlflow.db")
     assert re.search(r"MLflow: \d+ runs added, 0 unchanged, 0 removed", run_on_mini_grid(folder, "sync"))
     assert "MLflow: 0 runs added" in run_on_mini_grid(folder, "sync")
 

@@ -3,6 +3,8 @@
 import json
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,6 @@ from orchestrator.store import Store
 from orchestrator.store.predictions import predictions_content, predictions_file
 from orchestrator.store.results import Evaluation, Failure, Result
 from orchestrator.util.errors import UserError
-from tests.helpers.warm_process import run_forked
 from tests.orchestrator.sharing.conftest import Stores
 
 CopyOf = Callable[[Store, str], Store]
@@ -75,7 +76,8 @@ def test_two_halves_killed_often_give_the_whole(stores: Stores, whole: Store, tm
     before = contents(first, timed=True)
     untouched = contents(second, timed=True)
     for writes in (0, 1, 2, 5, 4):
-        assert run_forked((first.url, second.url, str(writes)), KILLED).returncode == -signal.SIGKILL
+        command = [sys.executable, "-c", KILLED, first.url, second.url, str(writes)]
+        assert subprocess.run(command, timeout=120).returncode == -signal.SIGKILL
         for cell_id in first.result_ids():  # whatever is listed is complete
             assert Store(first.url).read_predictions([first.read_result(cell_id)])
     cells, _ = merge_stores(Store(first.url), Store(second.url))
