@@ -80,8 +80,8 @@ def test_every_matrix_has_its_name_and_computes_the_features(backbone: Backbone)
     ("name", "track", "backbone"),
     [
         (name, track, family)
-        for place, (name, track) in enumerate(ADAPTING)
         for turn, family in enumerate(TRUNKS)
+        for place, (name, track) in enumerate(ADAPTING)
         if turn == place % len(TRUNKS) or name in ("bolt", "full_finetune", "lora")
     ],
     indirect=["backbone"],
