@@ -1,5 +1,6 @@
 """Vision transformers of timm (SigLIP, PE-Core, EVA-02) that methods train by the names of their matrices."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def random_model(family: str, **changes: Any) -> open_clip.CLIP:
     return model.eval()
 
 
+@cache
 def random_backbone(family: str) -> Backbone:
     return Backbone.from_open_clip(random_model(family), tokenize, family)
 
