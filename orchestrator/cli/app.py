@@ -32,7 +32,7 @@ from orchestrator.cli import (
 from orchestrator.cli.options import PROJECT_FILE, at_home
 from orchestrator.util.interrupt import EXIT_CODE, STOPPED
 
-VARIABLES = ("STORE", "DATA", "CACHE", "CACHE_SIZE", "TRACKING_ARTIFACTS", "TRACKING_SERVER", "DRIVER_HOST")
+VARIABLES = ("STORE", "DATA", "CACHE", "CACHE_SIZE", "TRACKING_ARTIFACTS", "TRACKING_SERVER")
 """The environment variables of the project, without their prefix ``BOLT_``."""
 
 

@@ -20,7 +20,7 @@ import psutil
 import yaml
 
 from orchestrator.core.events import Resources
-from orchestrator.execution.process import DRIVER_HOST_VARIABLE, delay_interrupt, standard_error_to
+from orchestrator.execution.process import delay_interrupt, standard_error_to
 from orchestrator.util.errors import UserError, one_line
 
 WORKER_SECONDS = 150.0
@@ -98,7 +98,7 @@ def join(address: str, worker_env: Mapping[str, str]) -> None:
                     address=address,
                     log_to_driver=False,
                     logging_level=logging.ERROR,
-                    runtime_env={"env_vars": {DRIVER_HOST_VARIABLE: socket.gethostname(), **worker_env}},
+                    runtime_env={"env_vars": dict(worker_env)},
                 )
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             messages.seek(0)

@@ -3,16 +3,12 @@
 import contextlib
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from orchestrator.util.interrupt import SIGNALS, exit_immediately
-
-DRIVER_HOST_VARIABLE = "BOLT_DRIVER_HOST"
-"""Environment variable that tells the workers of a joined cluster the name of the driver's machine."""
 
 
 @contextlib.contextmanager
@@ -88,13 +84,9 @@ def standard_error_to(file: int) -> Iterator[None]:
 
 
 def worker_log() -> str:
-    """Return the path of the file that holds this worker's output; empty if the output does not go to a file.
-
-    If the driver is on another machine, the path has the form ``HOST:PATH``.
-    """
+    """Return the path of the file that holds this worker's output; empty if the output does not go to a file."""
     with contextlib.suppress(OSError):
         target = os.readlink("/proc/self/fd/2")
         if Path(target).is_file():
-            host = socket.gethostname()
-            return target if os.environ.get(DRIVER_HOST_VARIABLE, host) == host else f"{host}:{target}"
+            return target
     return ""
