@@ -94,34 +94,20 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def _check_size(text: str) -> None:
-    """Raise ``yaml.YAMLError`` if a text nests too deeply, has an alias to itself, or holds too many values."""
-    sizes: dict[str, int] = {}  # anchor -> number of values below it; 0 while its collection is open
-    open_: list[tuple[str | None, int]] = []  # for each enclosing collection, its anchor and its values so far
+    """Raise ``yaml.YAMLError`` if a text has too many levels or values. An alias to what it is in has no end."""
+    count, open_, sizes = 0, list[tuple[str | None, int]](), dict[str | None, int]()  # sizes: anchor -> its values
     for event in yaml.parse(text, Loader=_Loader):
+        anchor = getattr(event, "anchor", None)
         if isinstance(event, yaml.CollectionStartEvent):
-            open_.append((event.anchor, 1))
-            if event.anchor is not None:
-                sizes[event.anchor] = 0
-            if len(open_) > MAX_DEPTH:
-                raise _refusal(event, f"more than {MAX_DEPTH} levels of nesting")
-            continue
-        if isinstance(event, yaml.CollectionEndEvent):
-            anchor, size = open_.pop()
-        elif isinstance(event, yaml.AliasEvent):
-            anchor, size = None, sizes.get(event.anchor or "", 1)
-            if not size:
-                raise _refusal(event, f"{event.anchor!r} holds itself")
-        elif isinstance(event, yaml.ScalarEvent):
-            anchor, size = event.anchor, 1
-        else:
-            continue
-        if anchor is not None:
-            sizes[anchor] = size
-        if open_:
-            size += open_[-1][1]
-            open_[-1] = (open_[-1][0], size)
-        if size > MAX_VALUES:
-            raise _refusal(event, f"more than {MAX_VALUES} values, repetitions by aliases included")
+            open_.append((anchor, count))
+            sizes[anchor] = MAX_VALUES  # until the collection ends
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_.pop()
+            sizes[anchor] = count - before
+        count += sizes.get(anchor, 1) if isinstance(event, yaml.AliasEvent) else 1
+        if len(open_) > MAX_DEPTH or count > MAX_VALUES:
+            values = f"more than {MAX_VALUES:,} values, repetitions by aliases included"
+            raise _refusal(event, f"more than {MAX_DEPTH} levels of nesting, or {values}")
 
 
 def _refusal(of: Any, problem: str) -> yaml.MarkedYAMLError:
