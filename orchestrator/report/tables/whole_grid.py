@@ -1,4 +1,4 @@
-"""Tables about the whole grid: costs, source models, classes with too few images, and cells without a result."""
+"""Tables about the whole grid: costs, source models, and cells without a result."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -76,21 +76,6 @@ def sources_table(grid: GridResults) -> Table | None:
     header = (*titles, "zero-shot", "fine-tuned", "gain", "test images")
     table = Table("sources", "Source models on their own task", note, header, tuple(rows), text_columns=len(titles))
     return table if some_without_gain else table.without_columns([3])
-
-
-def short_classes_table(grid: GridResults) -> Table | None:
-    """Make a table of the datasets that have classes with fewer than k training images; ``None`` without any."""
-    groups = {(row.dataset, row.domain, row.k, row.protocol): row for row in grid.rows if row.short_classes}
-    if not groups:
-        return None
-    rows = []
-    for (dataset, domain, k, protocol), row in sorted(groups.items()):
-        counts = (number(count, "d") for count in (k, row.short_classes, row.classes))
-        rows.append(with_dagger((Entry(dataset), Entry(domain), Entry(protocol), *counts), row.selects_on_test))
-    title = "Classes with fewer than k images"
-    note = "Classes with fewer than k training images. The protocol takes all images that such a class has."
-    header = ("dataset", "domain", "protocol", "k", "short classes", "classes")
-    return Table("short_classes", title, note, header, tuple(rows), text_columns=3)
 
 
 def missing_table(grid: GridResults) -> Table | None:
