@@ -20,7 +20,7 @@ from orchestrator.report.tables.latex import latex_escape, to_latex
 from orchestrator.report.tables.table import Entry, Table, highlighted, measured
 from orchestrator.report.tables.verdict import verdict_tables
 from tests.helpers.small_results import arrange, cell, grid, is_cell, result, write
-from tests.orchestrator.report.test_claims import page_html, table_of
+from tests.orchestrator.report.test_claims import page_html
 
 
 def sample() -> Table:
@@ -151,6 +151,7 @@ def test_the_frontier_is_named_in_table_and_figures() -> None:
     frontier = {row[0].code for row in table.rows if "parameters" in row[1].text}
     assert frontier == {"Zero-shot", "Linear probe", "BOLT"}
     assert [row[0].code for row in table.rows][:2] == ["BOLT", "lora"]
+    assert [(row[4].value, row[5].value) for row in table.rows] == [(0.5, 0.2)] * 4
     operations, others = accuracy_against_costs(arranged, group)
     assert "fewer operations: " in operations.caption
     assert "fewer trainable parameters: Zero-shot" in others.caption
