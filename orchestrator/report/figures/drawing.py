@@ -84,39 +84,14 @@ def finished(
         caption = f"{caption} {SELECTED_NOTE}"
     svg, png, pdf = io.StringIO(), io.BytesIO(), io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # the SVG keeps the characters, and the browser has fonts for them
+        warnings.filterwarnings("ignore", "Glyph")  # the browser may have fonts for the characters
         area = _whole_area(figure)
         figure.savefig(svg, format="svg", bbox_inches=area, transparent=True, metadata={"Date": None, "Creator": None})
-    if _escape_missing(figure):
-        caption = f"{caption} [U+...] stands for a character that no font of this machine has."
-        area = _whole_area(figure)
-    pixels: dict[str, Any] = {"dpi": 160, "facecolor": "white", "pil_kwargs": {"compress_level": 1}}
-    figure.savefig(png, format="png", bbox_inches=area, metadata={"Software": None}, **pixels)
-    undated = {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None}
-    figure.savefig(pdf, format="pdf", bbox_inches=area, transparent=True, metadata=undated)
+        pixels: dict[str, Any] = {"dpi": 160, "facecolor": "white", "pil_kwargs": {"compress_level": 1}}
+        figure.savefig(png, format="png", bbox_inches=area, metadata={"Software": None}, **pixels)
+        undated = {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None}
+        figure.savefig(pdf, format="pdf", bbox_inches=area, transparent=True, metadata=undated)
     return FigureFile(name, title, caption, svg.getvalue(), png.getvalue(), pdf.getvalue(), wide, table)
-
-
-def _escape_missing(figure: Any) -> bool:
-    """Replace each character that no font of the figure has by its code point, such as ``[U+65E5]``.
-
-    Otherwise all of these characters would look the same, a box. Return whether there are any.
-    """
-    import matplotlib
-    from matplotlib.font_manager import FontProperties, findfont, get_font
-    from matplotlib.text import Text
-
-    fonts = [get_font(findfont(FontProperties(family=[family]))) for family in matplotlib.rcParams["font.family"]]
-    known = {"\n", *(chr(code) for font in fonts for code in font.get_charmap())}
-    texts = figure.findobj(Text)
-    missing = {ord(c): f"[U+{ord(c):04X}]" for text in texts for c in text.get_text() if c not in known}
-    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) if missing):
-        labels = [label.get_text() for label in axis.get_majorticklabels()]
-        if any(ord(c) in missing for c in "".join(labels)):  # fixed ticks: a formatter would set the old texts again
-            axis.set_ticks(axis.get_majorticklocs(), [label.translate(missing) for label in labels])
-    for text in texts if missing else ():
-        text.set_text(text.get_text().translate(missing))
-    return bool(missing)
 
 
 def _whole_area(figure: Any) -> Any:
