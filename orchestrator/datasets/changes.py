@@ -8,10 +8,8 @@ import contextlib
 import hashlib
 import json
 import shlex
-from collections import Counter, defaultdict
 from collections.abc import Mapping
 from functools import cache, partial
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,7 +106,7 @@ def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
         return _differing_counts(entry, raw, len(excluded))
     now = _image_files(entry, raw, data_root, recorded)
     before = {path: image for path, image in recorded.items() if path not in excluded}
-    found = [*_class_changes(before, now), *_file_changes(before, now, raw)]
+    found = _differences(before, now, raw)
     if not found and now != before:  # record new time stamps, so that the next check reads no file
         _write(entry, data_root, now)
     return found
@@ -169,30 +167,11 @@ def _holder(folder: Path, origin: str) -> Path:
     return next((path for path in (own, *own.parents) if path.is_file()), folder / origin.rpartition("[")[0])
 
 
-def _class_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile]) -> list[str]:
-    """List the classes that were removed, added or renamed. A class counts as renamed if its images are the same."""
-    old, new = _digests_by_class(before), _digests_by_class(now)
-    gone = {name: digests for name, digests in old.items() if name not in new}
-    added = {name: digests for name, digests in new.items() if name not in old}
-    lines = []
-    for name, other in product(list(gone), list(added)):
-        if name in gone and other in added and gone[name] == added[other]:
-            lines.append(f"class {name!r} is called {other!r} now")
-            del gone[name], added[other]
-    lines += [f"class {name!r} is not there any more ({digests.total()} images)" for name, digests in gone.items()]
-    return lines + [f"class {name!r} was added ({digests.total()} images)" for name, digests in added.items()]
-
-
-def _digests_by_class(images: Mapping[str, ImageFile]) -> dict[str, Counter[str]]:
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for image in images.values():
-        found[image.label][image.digest] += 1
-    return found
-
-
-def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile], raw: RawDataset) -> list[str]:
-    """Return lines on the removed and added images of each part, and on images whose content changed."""
-    lines = []
+def _differences(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile], raw: RawDataset) -> list[str]:
+    """Return lines on the removed and added classes and images, and on images whose content changed."""
+    known, there = ({image.label for image in images.values()} for images in (before, now))
+    lines = [f"class {name!r} is not there any more" for name in sorted(known - there)]
+    lines += [f"class {name!r} was added" for name in sorted(there - known)]
     for part in ("train", "test"):
         old = {path for path, image in before.items() if image.part == part}
         new = {path for path, image in now.items() if image.part == part}

@@ -66,12 +66,8 @@ BREAK_IMAGE = "truncate -s -500 train/BlueBottle/003.jpg"
     ("change", "named"),
     [
         ("rm -r test/red_mug", ["2 test images removed", "test/red_mug/005.jpg"]),
-        ("rm -r */red_mug", ["class 'red mug' is not there any more (7 images)"]),
-        (RENAME_CLASS, ["class 'red mug' is called 'pink mug' now"]),
-        (
-            "for part in train test; do cp -r $part/red_mug $part/second_mug; done",
-            ["'second mug' was added (7 images)"],
-        ),
+        ("rm -r */red_mug", ["class 'red mug' is not there any more", "5 train images removed"]),
+        (RENAME_CLASS, ["class 'red mug' is not there any more", "class 'pink mug' was added"]),
         (REMOVE_IMAGE, ["1 train image removed: train/BlueBottle/003.jpg"]),
         (BREAK_IMAGE, ["other content: train/BlueBottle/003.jpg", "003.jpg cannot be decoded"]),
     ],
