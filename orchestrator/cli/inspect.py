@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,11 +14,6 @@ from orchestrator.util.console import print_line
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from orchestrator.store.files import Files
-
-CELL_PAGES = "reports/cells"
-"""The folder of the store with the pages about cells."""
 
 
 @with_options
@@ -54,9 +48,8 @@ def inspect(
         return loaded.get(images).image(row).numpy()
 
     found = inspect_cell(result, loaded)
-    reports, pages = _links(files, result.cell.id, [rival.cell.id for rival in found.rivals], output)
-    page = render_cell_page(found, image_of, reports, pages).encode()
-    name, where = f"{CELL_PAGES}/{result.cell.id}.html", ""
+    page = render_cell_page(found, image_of).encode()
+    name, where = f"reports/cells/{result.cell.id}.html", ""
     path = output or local_folder(files, name)
     with writing("the page", str(path), "-o FILE writes the page into another file"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,26 +59,3 @@ def inspect(
         files.write(name, page)
         where = f", and in the store {files.location(name)}"
     print_line(f"page: {path}{where}")
-
-
-def _links(files: Files, cell_id: str, rivals: list[str], output: Path | None) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the links to the reports that list the cell, by grid name, and the links to the rivals' pages, by cell id.
-
-    A page outside the store has links only if the store is on this machine.
-    """
-    if output is not None and not files.is_local:
-        return {}, {}
-    start = CELL_PAGES if output is None else str(output.parent.absolute())
-
-    def href(name: str) -> str:
-        return Path(os.path.relpath(name if output is None else files.local_path(name), start)).as_posix()
-
-    grids = [name for name in files.names("reports") if f"reports/{name}" != CELL_PAGES]
-    contents = files.read_many([f"reports/{grid}/rows.csv" for grid in grids])
-    reports = {
-        grid: href(f"reports/{grid}/index.html")
-        for grid, rows in zip(grids, contents, strict=True)
-        if rows is not None and cell_id.encode() in rows
-    }
-    pages = set(files.names(CELL_PAGES))
-    return reports, {name: href(f"{CELL_PAGES}/{name}.html") for name in rivals if f"{name}.html" in pages}

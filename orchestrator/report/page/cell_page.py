@@ -3,7 +3,7 @@
 import base64
 import io
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,18 +19,10 @@ from orchestrator.report.styles import digits_of, styles_of
 from orchestrator.report.tables.table import Entry, Table, difference, number
 
 
-def render_cell_page(
-    found: CellInspection,
-    image_of: Callable[[str, int], NDArray[np.uint8]],
-    reports: Mapping[str, str],
-    pages: Mapping[str, str],
-) -> str:
+def render_cell_page(found: CellInspection, image_of: Callable[[str, int], NDArray[np.uint8]]) -> str:
     """Return the whole page.
 
-    Args:
-        image_of: ``image_of(dataset, row)`` is an image of a test split as the tower sees it, uint8 (3, S, S).
-        reports: name of a grid -> address of its report.
-        pages: cell id -> address of the page of that cell.
+    ``image_of(dataset, row)`` is an image of a test split as the tower sees it, uint8 (3, S, S).
     """
     cell = found.result.cell
     methods = {found.labels[result.cell.id]: result.cell.method.name for result in (found.result, *found.rivals)}
@@ -51,8 +43,6 @@ def render_cell_page(
         curves=training_curves(found.result.curves),
         spectra=coefficient_spectra(found.coefficients),
         overlap=overlap_map(found.overlap),
-        reports=reports,
-        pages=pages,
     )
 
 

@@ -1,4 +1,4 @@
-"""The page of a cell: the methods beside it, its example images, and where it leads."""
+"""The page of a cell: the methods beside it, its example images, and where its run is."""
 
 import re
 from dataclasses import replace
@@ -36,7 +36,7 @@ def inspection(*, with_rivals: bool = True, with_predictions: bool = True) -> Ce
     return CellInspection(own, ("cat", "dog", "owl"), "stored", (), (split,), tuple(rivals), labels, {}, None)
 
 
-def page_of(found: CellInspection, *links: dict[str, str]) -> tuple[str, list[int]]:
+def page_of(found: CellInspection) -> tuple[str, list[int]]:
     """Return the page, and the rows of the images that it shows, in order."""
     rows: list[int] = []
 
@@ -44,7 +44,7 @@ def page_of(found: CellInspection, *links: dict[str, str]) -> tuple[str, list[in
         rows.append(row)
         return np.zeros((3, 8, 8), dtype=np.uint8)
 
-    return render_cell_page(found, image_of, *(links or ({}, {}))), rows
+    return render_cell_page(found, image_of), rows
 
 
 def lines_of(page: str) -> list[list[str]]:
@@ -83,11 +83,8 @@ def test_without_predictions_of_rivals_only_accuracies_are_compared() -> None:
     assert "All methods" not in alone
 
 
-def test_the_page_leads_to_its_reports_and_to_the_pages_of_rivals() -> None:
+def test_the_page_says_how_to_find_its_run_in_mlflow() -> None:
     found = inspection()
-    (lora, _) = found.rivals
-    page, _ = page_of(found, {"demo": "../demo/index.html"}, {lora.cell.id: "lora.html"})
-    assert 'href="../demo/index.html"' in page
-    assert re.search(r'href="lora.html">LoRA<', page)
-    assert f"tags.cell = '{found.result.cell.id}'" in page  # how to find the run in MLflow
+    page, _ = page_of(found)
+    assert f"tags.cell = '{found.result.cell.id}'" in page
     assert "http" not in page
