@@ -92,6 +92,18 @@ def minimise_entropy(
     return fit([composition.coefficients], loss_of_rows, order, recipe, report=report, precision=precision)
 
 
+@register(
+    title="AdaMerging",
+    palette=31,
+    summary="learns a coefficient for every source and tensor by the entropy of predictions",
+    paper="https://arxiv.org/abs/2310.02575",
+    tracks=frozenset({"tta"}),
+    uses_sources=True,
+    changes_tower=True,
+    tower_passes=lambda size, settings: TowerPasses(
+        training=settings.steps * min(size, _BATCHES * settings.batch_size)
+    ),
+)
 def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:
     """Learn the coefficients on the test images. Raises ``ValueError`` if the task has no test images or no sources."""
     unlabelled, backbone = task.test_images, task.backbone
@@ -124,19 +136,3 @@ def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:
         "share_of_commonest_class": round(float(counts_C.max() / counts_C.sum()), 4),
     }
     return adapted(task, trainable, details=details, coefficients={"lambda": used_SP.clone()})
-
-
-register(
-    name="adamerging",
-    title="AdaMerging",
-    palette=31,
-    summary="learns a coefficient for every source and tensor by the entropy of predictions",
-    paper="https://arxiv.org/abs/2310.02575",
-    adapt=adapt,
-    tracks=frozenset({"tta"}),
-    uses_sources=True,
-    changes_tower=True,
-    tower_passes=lambda size, settings: TowerPasses(
-        training=settings.steps * min(size, _BATCHES * settings.batch_size)
-    ),
-)

@@ -96,21 +96,17 @@ def refine(cache: FeatureCache, settings: ApeSettings) -> FeatureCache:
     return replace(cache, keys_ND=keys_Nq.to(cache.keys_ND), values_NC=values_NC, channels_q=channels_q)
 
 
+@register(
+    title="APE",
+    palette=39,
+    summary="adds a cache of the support on the channels that tell classes apart",
+    paper="https://arxiv.org/abs/2304.01195",
+    uses_validation=True,
+    support_feature_views=lambda settings: settings.passes,
+    idle=IDLE_IN_CACHE,
+)
 def adapt(task: Task, settings: ApeSettings) -> Adapted:
     """Choose the channels, then alpha and beta."""
     cache = refine(build_cache(task, settings.passes, settings.alpha, settings.beta), settings)
     chosen, details = choose_alpha_beta(task, cache, settings)
     return chosen.adapted(details)
-
-
-register(
-    name="ape",
-    title="APE",
-    palette=39,
-    summary="adds a cache of the support on the channels that tell classes apart",
-    paper="https://arxiv.org/abs/2304.01195",
-    adapt=adapt,
-    uses_validation=True,
-    support_feature_views=lambda settings: settings.passes,
-    idle=IDLE_IN_CACHE,
-)

@@ -53,6 +53,15 @@ class ApeTSettings(PlainRecipe, CacheSettings):
     epsilon: float = 1e-3
 
 
+@register(
+    title="APE-T",
+    palette=40,
+    summary="trains class residuals on the channels that tell classes apart, and weights of the cached images",
+    paper="https://arxiv.org/abs/2304.01195",
+    uses_validation=True,
+    support_feature_views=lambda settings: max(settings.passes, settings.epochs),
+    idle=(Idle(("search", "beta_max", "alpha_max"), {"validation": WITH_IMAGES}), Idle(("one_shot_alpha",), {})),
+)
 def adapt(task: Task, settings: ApeTSettings) -> Adapted:
     """Choose the channels by the text, then train the residual and the weights."""
     cache = build_cache(task, settings.passes, settings.alpha, settings.beta)
@@ -76,16 +85,3 @@ def adapt(task: Task, settings: ApeTSettings) -> Adapted:
         return trained.adapted(details)
 
     return train_on_features(task, [residual_Cq, weights_N1], current, settings, finish=finish)
-
-
-register(
-    name="ape_t",
-    title="APE-T",
-    palette=40,
-    summary="trains class residuals on the channels that tell classes apart, and weights of the cached images",
-    paper="https://arxiv.org/abs/2304.01195",
-    adapt=adapt,
-    uses_validation=True,
-    support_feature_views=lambda settings: max(settings.passes, settings.epochs),
-    idle=(Idle(("search", "beta_max", "alpha_max"), {"validation": WITH_IMAGES}), Idle(("one_shot_alpha",), {})),
-)

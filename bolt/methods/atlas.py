@@ -95,6 +95,21 @@ def make_composition(task: Task, settings: AtlasSettings) -> Composition:
     return Composition(base, stacks, groups, settings.partitions or 1)
 
 
+def _tower_passes(support_size: int, settings: AtlasSettings) -> TowerPasses:
+    copies = oversampling(support_size, settings.batch_size, MIN_BATCHES) if support_size else 0
+    return TowerPasses(training=settings.epochs * support_size * copies)
+
+
+@register_tower_training(
+    title="aTLAS",
+    palette=4,
+    summary="trains a coefficient for every source and tensor",
+    paper="https://arxiv.org/abs/2407.02880",
+    tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
+    track_defaults={"tta": {"epochs": 1, "learning_rate": 1e-2}},
+    uses_sources=True,
+    tower_passes=_tower_passes,
+)
 def adapt(task: Task, settings: AtlasSettings) -> Adapted:
     """Train the coefficients on the support or, at test time, on the unlabelled images."""
     composition = make_composition(task, settings)
@@ -110,22 +125,3 @@ def adapt(task: Task, settings: AtlasSettings) -> Adapted:
     coefficients = lambda_NPK if settings.partitions else lambda_NPK.squeeze(-1)
     details = {"coefficients": coefficients.numel(), "sources": len(coefficients), "tensors": len(composition.names)}
     return replace(result, details=details, coefficients={"lambda": coefficients.clone()})
-
-
-def _tower_passes(support_size: int, settings: AtlasSettings) -> TowerPasses:
-    copies = oversampling(support_size, settings.batch_size, MIN_BATCHES) if support_size else 0
-    return TowerPasses(training=settings.epochs * support_size * copies)
-
-
-register_tower_training(
-    name="atlas",
-    title="aTLAS",
-    palette=4,
-    summary="trains a coefficient for every source and tensor",
-    paper="https://arxiv.org/abs/2407.02880",
-    adapt=adapt,
-    tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
-    track_defaults={"tta": {"epochs": 1, "learning_rate": 1e-2}},
-    uses_sources=True,
-    tower_passes=_tower_passes,
-)

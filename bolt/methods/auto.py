@@ -59,6 +59,59 @@ class AutoSettings(Checked):
         return tuple(parse_candidate(text) for text in self.candidates)
 
 
+def _last_view(settings: AutoSettings) -> int:
+    """Return the number of the last support view whose frozen features a candidate reads.
+
+    If no candidate reads frozen features, return 0, the un-augmented view: a candidate that keeps the frozen tower is
+    scored on the un-augmented features of the held-out images.
+    """
+    views = [each.method.support_feature_views(each.settings) for each in settings.parsed]
+    return max((view for view in views if view is not None), default=EVALUATION_VIEW)
+
+
+def _tower_passes(support_size: int, settings: AutoSettings) -> TowerPasses:
+    """Return the tower passes of all candidates on all folds, and of the costliest candidate on the whole support."""
+    on_all = [each.tower_passes(support_size) for each in settings.parsed]
+    if len(on_all) == 1:
+        return on_all[0]
+    kept = (support_size * (settings.folds - 1)) // settings.folds
+    on_folds = [each.tower_passes(kept) for each in settings.parsed]
+    scored = support_size * sum(each.method.changes_tower for each in settings.parsed)
+    costliest = max(on_all, key=lambda passes: (passes.training, passes.forward))
+    return TowerPasses(
+        forward=costliest.forward + scored + settings.folds * sum(each.forward for each in on_folds),
+        training=costliest.training + settings.folds * sum(each.training for each in on_folds),
+        text_training=max(each.text_training for each in on_all)
+        + settings.folds * sum(each.text_training for each in on_folds),
+    )
+
+
+_PRESETS: dict[str, dict[str, Sequence[str]]] = {
+    "with_lora": {"candidates": (*FROZEN_CANDIDATES, "lora")},
+    "with_sources": {"candidates": ("bolt", "bolt_pooled", *FROZEN_CANDIDATES)},
+}
+
+
+@register(
+    title="Choice on the support",
+    palette=23,
+    summary="takes the candidate method that is best on held-out images of the support",
+    paper="https://scikit-learn.org/stable/modules/cross_validation.html",
+    tracks=frozenset({"fewshot", "ood"}),
+    presets=_PRESETS,
+    uses_sources=True,
+    reads_sources=lambda settings: any(each.uses_sources for each in settings.parsed),
+    uses_mean_task_vector=True,
+    changes_tower=True,
+    source_directions=lambda settings, width, sources: max(
+        each.method.source_directions(each.settings, width, sources) for each in settings.parsed
+    ),
+    support_feature_views=_last_view,
+    trains_text=lambda settings: any(each.method.trains_text(each.settings) for each in settings.parsed),
+    reads_matrices=lambda settings: any(each.method.needs_matrices(each.settings) for each in settings.parsed),
+    tower_passes=_tower_passes,
+    idle=(Idle(("folds",), {"candidates": Range("several methods", lambda candidates: len(candidates) > 1)}),),
+)
 def adapt(task: Task, settings: AutoSettings) -> Adapted:
     """Choose a candidate on held-out images of the support, and adapt to the whole support with it.
 
@@ -120,59 +173,3 @@ def _detail_keys(settings: AutoSettings) -> Iterator[tuple[str, str]]:
         seen[candidate.method.name] += 1
         number = seen[candidate.method.name]
         yield f"held_out_{candidate.method.name}" + (f"_{number}" if number > 1 else ""), candidate.text
-
-
-def _last_view(settings: AutoSettings) -> int:
-    """Return the number of the last support view whose frozen features a candidate reads.
-
-    If no candidate reads frozen features, return 0, the un-augmented view: a candidate that keeps the frozen tower is
-    scored on the un-augmented features of the held-out images.
-    """
-    views = [each.method.support_feature_views(each.settings) for each in settings.parsed]
-    return max((view for view in views if view is not None), default=EVALUATION_VIEW)
-
-
-def _tower_passes(support_size: int, settings: AutoSettings) -> TowerPasses:
-    """Return the tower passes of all candidates on all folds, and of the costliest candidate on the whole support."""
-    on_all = [each.tower_passes(support_size) for each in settings.parsed]
-    if len(on_all) == 1:
-        return on_all[0]
-    kept = (support_size * (settings.folds - 1)) // settings.folds
-    on_folds = [each.tower_passes(kept) for each in settings.parsed]
-    scored = support_size * sum(each.method.changes_tower for each in settings.parsed)
-    costliest = max(on_all, key=lambda passes: (passes.training, passes.forward))
-    return TowerPasses(
-        forward=costliest.forward + scored + settings.folds * sum(each.forward for each in on_folds),
-        training=costliest.training + settings.folds * sum(each.training for each in on_folds),
-        text_training=max(each.text_training for each in on_all)
-        + settings.folds * sum(each.text_training for each in on_folds),
-    )
-
-
-_PRESETS: dict[str, dict[str, Sequence[str]]] = {
-    "with_lora": {"candidates": (*FROZEN_CANDIDATES, "lora")},
-    "with_sources": {"candidates": ("bolt", "bolt_pooled", *FROZEN_CANDIDATES)},
-}
-
-register(
-    name="auto",
-    title="Choice on the support",
-    palette=23,
-    summary="takes the candidate method that is best on held-out images of the support",
-    paper="https://scikit-learn.org/stable/modules/cross_validation.html",
-    adapt=adapt,
-    tracks=frozenset({"fewshot", "ood"}),
-    presets=_PRESETS,
-    uses_sources=True,
-    reads_sources=lambda settings: any(each.uses_sources for each in settings.parsed),
-    uses_mean_task_vector=True,
-    changes_tower=True,
-    source_directions=lambda settings, width, sources: max(
-        each.method.source_directions(each.settings, width, sources) for each in settings.parsed
-    ),
-    support_feature_views=_last_view,
-    trains_text=lambda settings: any(each.method.trains_text(each.settings) for each in settings.parsed),
-    reads_matrices=lambda settings: any(each.method.needs_matrices(each.settings) for each in settings.parsed),
-    tower_passes=_tower_passes,
-    idle=(Idle(("folds",), {"candidates": Range("several methods", lambda candidates: len(candidates) > 1)}),),
-)

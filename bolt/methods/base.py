@@ -1,9 +1,9 @@
 """The contract of an adaptation method, and the registry that holds all of them.
 
-A method is one file in ``bolt/methods``. The file has three parts: a frozen dataclass of settings, a function
-``adapt(task, settings)``, and a call of :func:`register` with the fields of a :class:`Method`. Importing
-:mod:`bolt.methods` imports every such file, so a new method needs no edit anywhere else. ``docs/adding-a-method.md``
-shows a complete example.
+A method is one file in ``bolt/methods``. The file has two parts: a frozen dataclass of settings, and a function
+``adapt(task, settings)``. The decorator :data:`register`, with the fields of a :class:`Method`, stands over the
+function. Importing :mod:`bolt.methods` imports every such file, so a new method needs no edit anywhere else.
+``docs/adding-a-method.md`` shows a complete example.
 """
 
 import dataclasses
@@ -12,10 +12,9 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
 from types import NoneType, UnionType
-from typing import Any, ParamSpec, get_args, get_origin
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_origin, overload
 
 import numpy as np
 
@@ -27,6 +26,9 @@ from bolt.training.loop import TrainingRecipe
 from bolt.training.meta import MetaRecipe
 from bolt.util.ranges import check_ranges
 
+Adapt = Callable[[Task, Any], Adapted]
+AnyAdapt = TypeVar("AnyAdapt", bound=Adapt)
+Card = ParamSpec("Card")
 Fields = ParamSpec("Fields")
 
 
@@ -55,7 +57,7 @@ class Method:
     of a method with settings, on one backbone, dataset, number of images per class (k) and seed.
 
     Attributes:
-        name: lower-case identifier, used in grids, results and tables.
+        name: lower-case identifier, used in grids, results and tables; by default the name of the file of ``adapt``.
         title: the name printed in tables and figures.
         summary: what the method does, in a few words that can follow the title.
         palette: the method's position in the report's lists of colours, markers and lines; ``None``: the position is
@@ -109,10 +111,11 @@ class Method:
             prints a note (:class:`bolt.methods.idle.Idle`).
     """
 
-    name: str
+    adapt: Adapt
+    _: KW_ONLY
+    name: str = ""
     title: str
     paper: str | None
-    adapt: Callable[[Task, Any], Adapted]
     settings_class: type[Any] = NoneType
     version: int = 1
     tracks: frozenset[str] = frozenset({"fewshot", "ood", "meta"})
@@ -141,6 +144,8 @@ class Method:
     palette: int | None = None
 
     def __post_init__(self) -> None:
+        if self.name == "":
+            object.__setattr__(self, "name", self.adapt.__module__.rpartition(".")[2])
         if isinstance(self.tracks, set | list | tuple):
             object.__setattr__(self, "tracks", frozenset(self.tracks))
         for field in dataclasses.fields(self):
@@ -342,7 +347,7 @@ class Registry(dict[str, Method]):
         """Add a method. Raises ``ValueError`` for a name that is taken or is not a lower-case identifier."""
         if method.name in self:
             raise ValueError(f"two methods are called {method.name!r}")
-        if not method.name.isidentifier() or method.name != method.name.lower():
+        if not method.name.isidentifier() or method.name != method.name.lower() or method.name.startswith("__"):
             raise ValueError(f"a method's name is a lower-case identifier, not {method.name!r}")
         self[method.name] = method
         return method
@@ -354,23 +359,38 @@ class Registry(dict[str, Method]):
 METHODS = Registry()
 
 
-def _registering(make: Callable[Fields, Method]) -> Callable[Fields, Method]:
-    """Return a function that makes a method with ``make``, registers the method and returns it.
+class Registering(Generic[Card, Fields]):
+    """A decorator of ``adapt`` that registers a method of the fields given as arguments, or of their ``defaults``.
 
-    The function has the parameters of ``make``, so mypy checks the arguments of its calls.
+    If ``adapt`` is one of the arguments, the method is registered at once. ``card`` and ``fields`` are :class:`Method`:
+    mypy takes the parameters of the decorator and of the function from them, and so checks every argument.
     """
 
-    def register(*args: Fields.args, **fields: Fields.kwargs) -> Method:
-        return METHODS.register(make(*args, **fields))
+    def __init__(
+        self, card: Callable[Concatenate[Adapt, Card], Method], fields: Callable[Fields, Method], **defaults: Any
+    ) -> None:
+        self._defaults = defaults
 
-    return register
+    @overload
+    def __call__(self, *args: Card.args, **fields: Card.kwargs) -> Callable[[AnyAdapt], AnyAdapt]: ...
+    @overload
+    def __call__(self, *args: Fields.args, **fields: Fields.kwargs) -> Method: ...
+    def __call__(self, *args: Any, **fields: Any) -> Any:
+        fields = {**self._defaults, **fields}
+        if args or "adapt" in fields:
+            return METHODS.register(Method(*args, **fields))
+
+        def decorated(adapt: Adapt) -> Adapt:
+            METHODS.register(Method(adapt, **fields))
+            return adapt
+
+        return decorated
 
 
-register = _registering(Method)
-"""Makes a :class:`Method` of the fields given as arguments, and registers the method."""
-
-register_tower_training = partial(
-    register,
+register = Registering(Method, Method)
+register_tower_training = Registering(
+    Method,
+    Method,
     changes_tower=True,
     names_new_classes=True,
     tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),

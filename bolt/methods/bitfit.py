@@ -52,19 +52,15 @@ def bias_names(state: Mapping[str, Tensor], kinds: Collection[str] = _BIAS_KINDS
     return [name for name in state if name.endswith(of_matrices) or (name in norms and name.endswith(".bias"))]
 
 
+@register_tower_training(
+    title="BitFit",
+    palette=29,
+    summary="trains the biases of the image tower",
+    paper="https://arxiv.org/abs/2106.10199",
+    training_forwards=2.01,
+)
 def adapt(task: Task, settings: BitFitSettings) -> Adapted:
     """Train the biases on the support."""
     frozen = task.backbone.tower
     trainable = trainable_tower(frozen.copy(trainable=bias_names(frozen.state_dict_open_clip(), settings.biases)))
     return train(task, trainable, settings)
-
-
-register_tower_training(
-    name="bitfit",
-    title="BitFit",
-    palette=29,
-    summary="trains the biases of the image tower",
-    paper="https://arxiv.org/abs/2106.10199",
-    adapt=adapt,
-    training_forwards=2.01,
-)

@@ -41,6 +41,8 @@ from bolt.training.adaptation import Trainable, train
 from bolt.training.loop import ReferenceDeviations, TrainingRecipe
 from bolt.util.ranges import NOT_EMPTY, AtLeast1, Checked, Positive, Range
 
+PAPER = "https://github.com/jhpark-ai/BOLT"
+
 
 @dataclass(frozen=True)
 class PooledStartSettings(Checked):
@@ -179,19 +181,37 @@ def _with_largest(sources: Sources, pooled_bases: Mapping[str, PooledBasis]) -> 
     return {name: PooledBasis(each.basis, largest[name]) for name, each in pooled_bases.items()}
 
 
-def adapt_pooled(task: Task, settings: PooledStartSettings) -> Adapted:
-    """Return the pooled start; nothing is trained."""
-    start = pooled_start(task, settings)
-    return Adapted(
-        classify=task.text_head,
-        tower=merge_coefficients(start.tower),
-        details=start.details,
-        coefficients=_pooled(start),
-        change=start.change(),
-        source_key=(settings, start.unscaled.sources, start.alpha.scale, start.unscaled.recipe.seed),
-    )
+def _candidates(settings: BoltSettings) -> Sequence[BoltSettings]:
+    """Return the authors' sweep: learning rates of 1, 5 and 10 times the given one."""
+    return [replace(settings, learning_rate=factor * settings.learning_rate) for factor in (1, 5, 10)]
 
 
+def _tower_passes(support_size: int, settings: PooledStartSettings) -> TowerPasses:
+    epochs = settings.epochs if isinstance(settings, BoltSettings) else 0
+    return TowerPasses(forward=images_scored(settings.alphas, support_size), training=epochs * support_size)
+
+
+_IDLE = (
+    Idle(("whitening_epsilon",), {"orthogonalisation": "whitening"}),
+    Idle(("sign",), {"sigma_sign": "free"}, noted=True),
+    Idle(("alpha_by",), {"track": Range("one with labels", lambda track: track != "tta")}),
+)
+
+
+@register_tower_training(
+    title="BOLT",
+    palette=1,
+    summary="trains coefficients of an orthonormal basis of the sources' singular directions",
+    paper=PAPER,
+    tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
+    track_defaults={"tta": {"epochs": 1, "batch_size": 32, "alpha_by": "mutual_information"}},
+    candidates=_candidates,
+    uses_sources=True,
+    uses_mean_task_vector=True,
+    tower_passes=_tower_passes,
+    training_forwards=2.26,
+    idle=_IDLE,
+)
 def adapt(task: Task, settings: BoltSettings) -> Adapted:
     """Train the coefficients from the pooled start, on the support or, at test time, on the unlabelled images.
 
@@ -214,49 +234,12 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
     return replace(result, details=start.details, coefficients=_pooled(start) | trained, change=start.change())
 
 
-def _pooled(start: PooledStart) -> dict[str, Tensor]:
-    return {f"pooled/{name}": value for name, value in start.unscaled.coefficients.items()}
-
-
-def _candidates(settings: BoltSettings) -> Sequence[BoltSettings]:
-    """Return the authors' sweep: learning rates of 1, 5 and 10 times the given one."""
-    return [replace(settings, learning_rate=factor * settings.learning_rate) for factor in (1, 5, 10)]
-
-
-def _tower_passes(support_size: int, settings: PooledStartSettings) -> TowerPasses:
-    epochs = settings.epochs if isinstance(settings, BoltSettings) else 0
-    return TowerPasses(forward=images_scored(settings.alphas, support_size), training=epochs * support_size)
-
-
-PAPER = "https://github.com/jhpark-ai/BOLT"
-_IDLE = (
-    Idle(("whitening_epsilon",), {"orthogonalisation": "whitening"}),
-    Idle(("sign",), {"sigma_sign": "free"}, noted=True),
-    Idle(("alpha_by",), {"track": Range("one with labels", lambda track: track != "tta")}),
-)
-register_tower_training(
-    name="bolt",
-    title="BOLT",
-    palette=1,
-    summary="trains coefficients of an orthonormal basis of the sources' singular directions",
-    paper=PAPER,
-    adapt=adapt,
-    tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
-    track_defaults={"tta": {"epochs": 1, "batch_size": 32, "alpha_by": "mutual_information"}},
-    candidates=_candidates,
-    uses_sources=True,
-    uses_mean_task_vector=True,
-    tower_passes=_tower_passes,
-    training_forwards=2.26,
-    idle=_IDLE,
-)
-register(
+@register(
     name="bolt_pooled",
     title="BOLT (training-free)",
     palette=6,
     summary="pools coefficients of an orthonormal basis of the sources' singular directions; trains nothing",
     paper=PAPER,
-    adapt=adapt_pooled,
     tracks=frozenset({"fewshot", "ood", "tta"}),
     track_defaults={"tta": {"alpha_by": "mutual_information"}},
     uses_sources=True,
@@ -266,3 +249,18 @@ register(
     tower_passes=_tower_passes,
     idle=_IDLE,
 )
+def adapt_pooled(task: Task, settings: PooledStartSettings) -> Adapted:
+    """Return the pooled start; nothing is trained."""
+    start = pooled_start(task, settings)
+    return Adapted(
+        classify=task.text_head,
+        tower=merge_coefficients(start.tower),
+        details=start.details,
+        coefficients=_pooled(start),
+        change=start.change(),
+        source_key=(settings, start.unscaled.sources, start.alpha.scale, start.unscaled.recipe.seed),
+    )
+
+
+def _pooled(start: PooledStart) -> dict[str, Tensor]:
+    return {f"pooled/{name}": value for name, value in start.unscaled.coefficients.items()}

@@ -78,6 +78,14 @@ def class_weights(probabilities_PC: Tensor, labels_P: Tensor) -> Tensor:
     return torch.where(counts_C > 0, means_C, means_C[counts_C > 0].mean())
 
 
+@register(
+    title="CLAP",
+    palette=24,
+    summary="trains class prototypes that a penalty holds to the text embeddings",
+    paper="https://arxiv.org/abs/2312.12730",
+    presets={"zs_lp": {"constraint": "none"}},
+    support_feature_views=lambda settings: settings.views,
+)
 def adapt(task: Task, settings: ClapSettings) -> Adapted:
     """Train prototypes that start at the text head's embeddings, scaled to the length ``text_norm``."""
     return train_prototypes(task, settings, settings.text_norm * task.head_CD)
@@ -115,15 +123,3 @@ def train_prototypes(task: Task, settings: ClapSettings, text_CD: Tensor) -> Ada
             return Adapted(classifier(), None, prototypes_CD.numel(), details)
 
     return fit_task(task, [prototypes_CD], loss_of_rows, order, recipe, adapted, **coop_options(recipe))
-
-
-register(
-    name="clap",
-    title="CLAP",
-    palette=24,
-    summary="trains class prototypes that a penalty holds to the text embeddings",
-    paper="https://arxiv.org/abs/2312.12730",
-    adapt=adapt,
-    presets={"zs_lp": {"constraint": "none"}},
-    support_feature_views=lambda settings: settings.views,
-)

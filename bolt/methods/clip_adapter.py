@@ -64,6 +64,14 @@ def initial_layers(task: Task) -> tuple[Tensor, Tensor]:
     )
 
 
+@register(
+    title="CLIP-Adapter",
+    palette=15,
+    summary="trains a small residual network on the image feature",
+    paper="https://arxiv.org/abs/2110.04544",
+    names_new_classes=True,
+    support_feature_views=lambda settings: min(settings.views, settings.epochs),
+)
 def adapt(task: Task, settings: ClipAdapterSettings) -> Adapted:
     """Train the adapter from random layers, on frozen features of the support."""
     return train_adapter(task, settings, *initial_layers(task))
@@ -78,15 +86,3 @@ def train_adapter(task: Task, settings: ClipAdapterSettings, down_HD: Tensor, up
     recipe = settings.recipe(settings.epochs)
     how = coop_options(recipe)
     return train_on_features(task, [down_HD, up_DH], lambda: classifier, recipe, views=settings.views, **how)
-
-
-register(
-    name="clip_adapter",
-    title="CLIP-Adapter",
-    palette=15,
-    summary="trains a small residual network on the image feature",
-    paper="https://arxiv.org/abs/2110.04544",
-    adapt=adapt,
-    names_new_classes=True,
-    support_feature_views=lambda settings: min(settings.views, settings.epochs),
-)

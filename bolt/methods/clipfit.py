@@ -80,22 +80,18 @@ def trainable(task: Task, settings: ClipFitSettings) -> tuple[Trainable, Trained
     return replace(text.joined(trainable_tower(tower)), loss=loss), text
 
 
-def adapt(task: Task, settings: ClipFitSettings) -> Adapted:
-    """Train the biases and the layer norms on the support."""
-    model, _ = trainable(task, settings)
-    recipe = settings.recipe(settings.epochs)
-    return train(task, model, recipe, **coop_options(recipe))
-
-
-register_tower_training(
-    name="clipfit",
+@register_tower_training(
     title="CLIPFit",
     palette=54,
     summary="trains biases of the text tower and the image tower's layer norms",
     paper="https://arxiv.org/abs/2409.16718",
-    adapt=adapt,
     presets={"imagenet": {"epochs": 10}},
     trains_text=lambda settings: True,
     tower_passes=lambda support_size, settings: settings.passes(settings.epochs, support_size),
     training_forwards=2.01,
 )
+def adapt(task: Task, settings: ClipFitSettings) -> Adapted:
+    """Train the biases and the layer norms on the support."""
+    model, _ = trainable(task, settings)
+    recipe = settings.recipe(settings.epochs)
+    return train(task, model, recipe, **coop_options(recipe))

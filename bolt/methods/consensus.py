@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bolt.methods.common.merging import MergingSettings, by_merging, register_merging
+from bolt.methods.common.merging import MergingSettings, add_update, register_merging
 from bolt.methods.task_arithmetic import sum_of_task_vectors
 from bolt.spectral.sources import Sources
-from bolt.task.task import Task
+from bolt.task.task import Adapted, Task
 from bolt.util.ranges import AtLeast0, NotNegative
 
 
@@ -60,12 +60,12 @@ def consensus_update(task: Task, sources: Sources, settings: ConsensusSettings) 
     return {name: torch.where(counts[name] >= settings.tasks, tensor, 0) for name, tensor in total.items()}
 
 
-register_merging(
-    name="consensus",
+@register_merging(
     title="Consensus",
     palette=45,
     summary="adds the entries of the summed task vectors that several tasks use",
     paper="https://arxiv.org/abs/2405.07813",
-    adapt=by_merging(consensus_update),
-    settings_class=ConsensusSettings,
 )
+def adapt(task: Task, settings: ConsensusSettings) -> Adapted:
+    """Add the sum of the task vectors on the kept entries, with the best scale."""
+    return add_update(task, settings, consensus_update)

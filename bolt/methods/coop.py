@@ -94,6 +94,24 @@ def initial_context(task: Task, settings: CoOpSettings) -> Tensor:
     return drawn_tokens(task, *shape, purpose=("coop", "context"))
 
 
+def tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:
+    """Return an upper bound of the tower passes: if ``epochs`` is not set, the largest default of 200 is assumed."""
+    return TowerPasses(text_training=(settings.epochs or _MOST_EPOCHS) * math.ceil(support_size / settings.batch_size))
+
+
+@register(
+    title="CoOp",
+    palette=18,
+    summary="learns the context words of the prompt",
+    paper="https://arxiv.org/abs/2109.01134",
+    presets={"imagenet": {"epochs": 50}, "photo": {"initial_words": "a photo of a"}},
+    names_new_classes=True,
+    trains_text=lambda settings: True,
+    support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS[0][1]),
+    tower_passes=tower_passes,
+    training_forwards=2.0,
+    idle=IDLE_IN_CONTEXT,
+)
 def adapt(task: Task, settings: CoOpSettings) -> Adapted:
     """Train the context on the frozen features of the support."""
     return learn_context(task, settings)
@@ -125,25 +143,3 @@ def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0
     how = coop_options(recipe) | {"penalty": distance if distance_weight else None, "precision": backbone.precision}
     finish = partial(Adapted, embed_classes=embed_classes)
     return train_on_features(task, [context_KW], classifier, recipe, finish=finish, views=settings.views, **how)
-
-
-def tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:
-    """Return an upper bound of the tower passes: if ``epochs`` is not set, the largest default of 200 is assumed."""
-    return TowerPasses(text_training=(settings.epochs or _MOST_EPOCHS) * math.ceil(support_size / settings.batch_size))
-
-
-register(
-    name="coop",
-    title="CoOp",
-    palette=18,
-    summary="learns the context words of the prompt",
-    paper="https://arxiv.org/abs/2109.01134",
-    adapt=adapt,
-    presets={"imagenet": {"epochs": 50}, "photo": {"initial_words": "a photo of a"}},
-    names_new_classes=True,
-    trains_text=lambda settings: True,
-    support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS[0][1]),
-    tower_passes=tower_passes,
-    training_forwards=2.0,
-    idle=IDLE_IN_CONTEXT,
-)

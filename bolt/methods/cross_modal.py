@@ -105,6 +105,14 @@ def iterations_of(settings: CrossModalSettings, samples: int, in_batch: int) -> 
     return min(settings.iterations, needed)
 
 
+@register(
+    title="Cross-modal probe",
+    palette=25,
+    summary="trains a linear head on images and text embeddings together",
+    paper="https://arxiv.org/abs/2301.06267",
+    version=2,
+    support_feature_views=lambda settings: settings.views,
+)
 def adapt(task: Task, settings: CrossModalSettings) -> Adapted:
     """Train the head on images and texts, and mix it with the text head."""
     images_MD = torch.cat([unit_support_features(task, view) for view in range(settings.views + 1)])
@@ -150,15 +158,3 @@ def train_head(
 
     schedule = warmup_schedule(settings.learning_rate, settings.iterations)
     return fit_task(task, [weight_CD], loss_of_rows, order, recipe, adapted, schedule=schedule)
-
-
-register(
-    name="cross_modal",
-    title="Cross-modal probe",
-    palette=25,
-    summary="trains a linear head on images and text embeddings together",
-    paper="https://arxiv.org/abs/2301.06267",
-    adapt=adapt,
-    version=2,
-    support_feature_views=lambda settings: settings.views,
-)

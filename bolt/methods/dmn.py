@@ -109,6 +109,19 @@ def support_memory(task: Task, settings: DmnSettings) -> MemoryClassifier:
     return MemoryClassifier(head_CD, rows_CRD, task.backbone.logit_scale, settings.beta, settings.factor)
 
 
+@register(
+    title="DMN",
+    palette=49,
+    summary="makes a classifier for each image from a memory of features, beside the text head",
+    paper="https://arxiv.org/abs/2403.17589",
+    tracks=frozenset({"fewshot", "ood", "meta", "tta_stream"}),
+    support_feature_views=lambda settings: EVALUATION_VIEW,
+    test_views=lambda settings: settings.views if settings.views > 1 else 0,
+    idle=(
+        Idle(("capacity", "when_full", "views", "kept"), {"track": "tta_stream"}),
+        Idle(("kept",), {"views": Range("at least 2", lambda views: views > 1)}),
+    ),
+)
 def adapt(task: Task, settings: DmnSettings) -> Adapted:
     """Fill the memory with the support, or with the test images one after another."""
     if task.unlabelled is None:
@@ -124,20 +137,3 @@ def adapt(task: Task, settings: DmnSettings) -> Adapted:
     final = replace(memory.classifier, rows_CRD=memory.classifier.rows_CRD[:, :used].clone())
     alike = float((final(unit_ND).argmax(dim=-1).cpu() == online_NC.argmax(dim=-1)).float().mean())
     return Adapted(final, details={"agreement_with_final": 100 * alike}, fixed_NC=online_NC)
-
-
-register(
-    name="dmn",
-    title="DMN",
-    palette=49,
-    summary="makes a classifier for each image from a memory of features, beside the text head",
-    paper="https://arxiv.org/abs/2403.17589",
-    adapt=adapt,
-    tracks=frozenset({"fewshot", "ood", "meta", "tta_stream"}),
-    support_feature_views=lambda settings: EVALUATION_VIEW,
-    test_views=lambda settings: settings.views if settings.views > 1 else 0,
-    idle=(
-        Idle(("capacity", "when_full", "views", "kept"), {"track": "tta_stream"}),
-        Idle(("kept",), {"views": Range("at least 2", lambda views: views > 1)}),
-    ),
-)

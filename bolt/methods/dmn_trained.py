@@ -58,6 +58,13 @@ class DmnTrainedSettings(PlainRecipe):
     weight_decay: float = 1e-4
 
 
+@register(
+    title="DMN, trained",
+    palette=60,
+    summary="trains biases of each class for the queries, rows, answers and text of DMN's memory",
+    paper="https://arxiv.org/abs/2403.17589",
+    support_feature_views=lambda settings: min(settings.views, settings.epochs),
+)
 def adapt(task: Task, settings: DmnTrainedSettings) -> Adapted:
     """Train the biases on augmented views of the support."""
     memory = support_memory(task, DmnSettings(beta=settings.beta, factor=settings.factor))
@@ -82,14 +89,3 @@ def adapt(task: Task, settings: DmnTrainedSettings) -> Adapted:
 
     views = min(settings.views, settings.epochs)
     return train_on_features(task, biases, classifier, settings, logits_of=logits, views=views)
-
-
-register(
-    name="dmn_trained",
-    title="DMN, trained",
-    palette=60,
-    summary="trains biases of each class for the queries, rows, answers and text of DMN's memory",
-    paper="https://arxiv.org/abs/2403.17589",
-    adapt=adapt,
-    support_feature_views=lambda settings: min(settings.views, settings.epochs),
-)

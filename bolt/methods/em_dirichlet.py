@@ -95,6 +95,14 @@ def cluster(q_nC: Tensor, settings: EmDirichletSettings) -> tuple[Tensor, Tensor
     return u_nC, alpha_CC
 
 
+@register(
+    title="EM-Dirichlet",
+    palette=43,
+    summary="clusters the class probabilities of all test images by Dirichlet densities",
+    paper="https://arxiv.org/abs/2405.18437",
+    version=2,
+    tracks=frozenset({"tta"}),
+)
 def adapt(task: Task, settings: EmDirichletSettings) -> Adapted:
     """Classify the unlabelled test images together. Raises ``ValueError`` if the task has none."""
     unit_nD = unit_test_features(task)
@@ -106,15 +114,3 @@ def adapt(task: Task, settings: EmDirichletSettings) -> Adapted:
     classifier = TransductiveClassifier(weight_CD, bias_C, unit_nD, u_nC.float(), 0)
     empty = int((u_nC.sum(dim=0) < 0.5).sum())
     return Adapted(classifier, details={"changed_predictions": 100 * float(changed), "empty_classes": empty})
-
-
-register(
-    name="em_dirichlet",
-    title="EM-Dirichlet",
-    palette=43,
-    summary="clusters the class probabilities of all test images by Dirichlet densities",
-    paper="https://arxiv.org/abs/2405.18437",
-    adapt=adapt,
-    version=2,
-    tracks=frozenset({"tta"}),
-)

@@ -30,6 +30,12 @@ class FullFinetuneSettings(TrainingRecipe):
     train_head: bool = False
 
 
+@register_tower_training(
+    title="Full fine-tuning",
+    palette=11,
+    summary="trains the whole image tower",
+    paper="https://arxiv.org/abs/2103.00020",
+)
 def adapt(task: Task, settings: FullFinetuneSettings) -> Adapted:
     """Train a copy of the tower and, with ``train_head``, of the head."""
     tower = task.backbone.tower.copy(task.backbone.tower.state_dict_open_clip())
@@ -37,13 +43,3 @@ def adapt(task: Task, settings: FullFinetuneSettings) -> Adapted:
     others = [head_CD] if settings.train_head else []
     trainable = trainable_tower(tower, *others, classify=CosineClassifier(head_CD, task.backbone.logit_scale))
     return train(task, trainable, settings)
-
-
-register_tower_training(
-    name="full_finetune",
-    title="Full fine-tuning",
-    palette=11,
-    summary="trains the whole image tower",
-    paper="https://arxiv.org/abs/2103.00020",
-    adapt=adapt,
-)

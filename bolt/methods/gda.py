@@ -212,6 +212,16 @@ def alpha_of_share(text_NC: Tensor, gaussian_NC: Tensor, share: float) -> float:
     return share * text / gaussian if gaussian > 0 else 0.0
 
 
+@register(
+    title="GDA",
+    palette=17,
+    summary="adds a Gaussian discriminant with one covariance to the text head",
+    paper="https://arxiv.org/abs/2402.04087",
+    uses_validation=True,
+    version=3,
+    support_feature_views=lambda settings: settings.views,
+    idle=(Idle(("one_shot_share",), {"alpha": None}),),
+)
 def adapt(task: Task, settings: GdaSettings) -> Adapted:
     """Fit the Gaussians, choose alpha, and add their linear classifier to the text head."""
     scale, device = task.backbone.logit_scale, task.backbone.device
@@ -239,17 +249,3 @@ def adapt(task: Task, settings: GdaSettings) -> Adapted:
     weight_CD = scale * head_CD.double() + alpha * gaussians.weight()
     classifier = LinearClassifier(weight_CD.float(), (alpha * gaussians.bias()).float())
     return Adapted(classifier, details={"alpha": alpha, "search": chosen})
-
-
-register(
-    name="gda",
-    title="GDA",
-    palette=17,
-    summary="adds a Gaussian discriminant with one covariance to the text head",
-    paper="https://arxiv.org/abs/2402.04087",
-    adapt=adapt,
-    uses_validation=True,
-    version=3,
-    support_feature_views=lambda settings: settings.views,
-    idle=(Idle(("one_shot_share",), {"alpha": None}),),
-)

@@ -16,10 +16,10 @@ Shape legend: (m, n) a weight matrix.
 from torch import Tensor
 
 from bolt.clip.tensor_names import matrix_names
-from bolt.methods.common.merging import by_merging, mean_task_vectors, register_merging
+from bolt.methods.common.merging import MergingSettings, add_update, mean_task_vectors, register_merging
 from bolt.spectral.directions import top_directions
 from bolt.spectral.sources import Sources
-from bolt.task.task import Task
+from bolt.task.task import Adapted, Task
 
 
 def isotropic(matrix: Tensor) -> Tensor:
@@ -41,11 +41,12 @@ def iso_c_update(task: Task, sources: Sources, settings: object = None) -> dict[
     return update
 
 
-register_merging(
-    name="iso_c",
+@register_merging(
     title="Iso-C",
     palette=37,
     summary="merges the sources' task vectors and equalises their singular values",
     paper="https://arxiv.org/abs/2502.04959",
-    adapt=by_merging(iso_c_update),
 )
+def adapt(task: Task, settings: MergingSettings) -> Adapted:
+    """Add the merged task vectors, whose matrices have equal singular values, with the best scale."""
+    return add_update(task, settings, iso_c_update)

@@ -37,18 +37,11 @@ class KgCoOpSettings(CoOpSettings):
     distance_weight: NotNegative = 8.0
 
 
-def adapt(task: Task, settings: KgCoOpSettings) -> Adapted:
-    """Train the context on the frozen features of the support."""
-    return learn_context(task, settings, settings.distance_weight)
-
-
-register(
-    name="kgcoop",
+@register(
     title="KgCoOp",
     palette=47,
     summary="learns the context words of the prompt, held near hand-made prompts",
     paper="https://arxiv.org/abs/2303.13283",
-    adapt=adapt,
     names_new_classes=True,
     trains_text=lambda settings: True,
     support_feature_views=lambda settings: min(settings.views, settings.epochs or settings.views),
@@ -56,3 +49,6 @@ register(
     training_forwards=2.0,
     idle=IDLE_IN_CONTEXT,
 )
+def adapt(task: Task, settings: KgCoOpSettings) -> Adapted:
+    """Train the context on the frozen features of the support."""
+    return learn_context(task, settings, settings.distance_weight)

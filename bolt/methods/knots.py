@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tensor_names import matrix_names
-from bolt.methods.common.merging import MergingSettings, by_merging, mean_task_vectors, register_merging
+from bolt.methods.common.merging import MergingSettings, add_update, mean_task_vectors, register_merging
 from bolt.methods.ties import TiesSettings, merge_task_vectors
 from bolt.spectral.sources import Sources
-from bolt.task.task import Task
+from bolt.task.task import Adapted, Task
 
 _SMALLEST = 1e-5
 """Singular values below this count as zero."""
@@ -72,12 +72,12 @@ def knots_update(task: Task, sources: Sources, settings: KnotsSettings) -> dict[
     return update | merge_matrices(matrices, settings)
 
 
-register_merging(
-    name="knots",
+@register_merging(
     title="KnOTS",
     palette=46,
     summary="merges the sources' task vectors by TIES in a basis that they share",
     paper="https://arxiv.org/abs/2410.19735",
-    adapt=by_merging(knots_update),
-    settings_class=KnotsSettings,
 )
+def adapt(task: Task, settings: KnotsSettings) -> Adapted:
+    """Add the task vectors that TIES merges in a shared basis, with the best scale."""
+    return add_update(task, settings, knots_update)

@@ -31,22 +31,12 @@ class LayerNormSettings(TrainingRecipe):
     warmup_fraction: float = 0.0
 
 
-def adapt(task: Task, settings: LayerNormSettings) -> Adapted:
-    """Train the layer norms on the unlabelled test images. Raises ``ValueError`` if the task has none."""
-    _ = task.test_images  # raises the error; without it, the method would train on labelled images
-    frozen = task.backbone.tower
-    trainable = trainable_tower(frozen.copy(trainable=layer_norm_names(frozen.state_dict_open_clip())))
-    return train(task, trainable, settings)
-
-
-register(
-    name="layer_norm",
+@register(
     version=2,
     title="LayerNorm",
     palette=10,
     summary="trains the layer norms on unlabelled images",
     paper="https://arxiv.org/abs/2006.10726",
-    adapt=adapt,
     tracks=frozenset({"tta"}),
     changes_tower=True,
     # Half of a batch is trusted images, whose pseudo-labels are fixed. All images are trained on in a strong view. The
@@ -54,3 +44,9 @@ register(
     tower_passes=lambda size, settings: TowerPasses(settings.epochs * size, training=2 * settings.epochs * size),
     training_forwards=2.01,
 )
+def adapt(task: Task, settings: LayerNormSettings) -> Adapted:
+    """Train the layer norms on the unlabelled test images. Raises ``ValueError`` if the task has none."""
+    _ = task.test_images  # raises the error; without it, the method would train on labelled images
+    frozen = task.backbone.tower
+    trainable = trainable_tower(frozen.copy(trainable=layer_norm_names(frozen.state_dict_open_clip())))
+    return train(task, trainable, settings)

@@ -79,6 +79,35 @@ class LinearProbeSettings(TrainingRecipe):
     folds: AtLeast2 = 4
 
 
+def _candidates(settings: LinearProbeSettings) -> tuple[LinearProbeSettings, ...]:
+    """Return the authors' sweep: the given learning rate and a tenth of it."""
+    fixed = replace(settings, search="fixed")
+    return fixed, replace(fixed, learning_rate=settings.learning_rate / 10)
+
+
+@register(
+    title="Linear probe",
+    palette=0,
+    summary="trains a linear head on frozen features, from the text head",
+    paper="https://arxiv.org/abs/2103.00020",
+    version=3,
+    baseline_crop=True,
+    candidates=_candidates,
+    support_feature_views=lambda settings: settings.epochs,
+    idle=(
+        Idle(
+            ("learning_rate",),
+            {"search": "fixed", "config_selection": "best_on_test", "linear_probe": "as_published"},
+        ),
+        Idle(("logit_steps", "one_shot_move", "folds"), {"search": "support"}),
+        Idle(("search", "logit_steps", "one_shot_move", "folds"), {"config_selection": "fixed"}, noted=True),
+        Idle(
+            ("search", "logit_steps", "one_shot_move", "folds", "schedule", "warmup_fraction", "warmup_steps"),
+            {"linear_probe": "sound"},
+            noted=True,
+        ),
+    ),
+)
 def adapt(task: Task, settings: LinearProbeSettings) -> Adapted:
     """Choose the learning rate, then train the head on the whole support."""
     if task.protocol.linear_probe == "as_published" or settings.search == "fixed":
@@ -158,36 +187,3 @@ def _train(task: Task, recipe: TrainingRecipe, details: dict[str, float | int | 
     bias_C = torch.zeros(len(weight_CD), device=device, requires_grad=True)
     classifier = LinearClassifier(weight_CD, bias_C, scale / weight_scale)
     return replace(train_on_features(task, [weight_CD, bias_C], lambda: classifier, recipe), details=details)
-
-
-def _candidates(settings: LinearProbeSettings) -> tuple[LinearProbeSettings, ...]:
-    """Return the authors' sweep: the given learning rate and a tenth of it."""
-    fixed = replace(settings, search="fixed")
-    return fixed, replace(fixed, learning_rate=settings.learning_rate / 10)
-
-
-register(
-    name="linear_probe",
-    title="Linear probe",
-    palette=0,
-    summary="trains a linear head on frozen features, from the text head",
-    paper="https://arxiv.org/abs/2103.00020",
-    adapt=adapt,
-    version=3,
-    baseline_crop=True,
-    candidates=_candidates,
-    support_feature_views=lambda settings: settings.epochs,
-    idle=(
-        Idle(
-            ("learning_rate",),
-            {"search": "fixed", "config_selection": "best_on_test", "linear_probe": "as_published"},
-        ),
-        Idle(("logit_steps", "one_shot_move", "folds"), {"search": "support"}),
-        Idle(("search", "logit_steps", "one_shot_move", "folds"), {"config_selection": "fixed"}, noted=True),
-        Idle(
-            ("search", "logit_steps", "one_shot_move", "folds", "schedule", "warmup_fraction", "warmup_steps"),
-            {"linear_probe": "sound"},
-            noted=True,
-        ),
-    ),
-)

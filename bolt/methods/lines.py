@@ -68,6 +68,15 @@ def constant_of(update: Mapping[str, Tensor], total: Mapping[str, Tensor], sourc
     return norms[0] / (sources * norms[1]) if norms[1] else 0.0
 
 
+@register_merging(
+    title="LiNeS",
+    palette=44,
+    summary="scales a merged update with the depth of the block",
+    paper="https://arxiv.org/abs/2410.17146",
+    source_directions=lambda settings, width, sources: (
+        directions_of_each(settings, width, sources) if settings.of == "tsv_merge" else 0
+    ),
+)
 def adapt(task: Task, settings: LinesSettings) -> Adapted:
     """Merge, scale by depth, and choose b. Raises ``ValueError`` without sources, or if a source is not finite."""
     base, sources, device = task.backbone.tower, required_sources(task), task.backbone.device
@@ -88,16 +97,3 @@ def adapt(task: Task, settings: LinesSettings) -> Adapted:
         details={"constant": constant, "growth": choice.scale, "growth_by": choice.by},
         source_key=(settings, sources.names, choice.scale),
     )
-
-
-register_merging(
-    name="lines",
-    title="LiNeS",
-    palette=44,
-    summary="scales a merged update with the depth of the block",
-    paper="https://arxiv.org/abs/2410.17146",
-    adapt=adapt,
-    source_directions=lambda settings, width, sources: (
-        directions_of_each(settings, width, sources) if settings.of == "tsv_merge" else 0
-    ),
-)

@@ -149,6 +149,15 @@ def search_c(score: Callable[[float], int], prior: float) -> tuple[float, int]:
     return chosen, scores[chosen]
 
 
+@register(
+    title="Logistic regression probe",
+    palette=8,
+    summary="fits logistic regression on frozen features, from scratch",
+    paper="https://arxiv.org/abs/2103.00020",
+    version=2,
+    support_feature_views=lambda settings: EVALUATION_VIEW,
+    idle=(Idle(("one_shot_c", "folds"), {"c": None}),),
+)
 def adapt(task: Task, settings: LogisticProbeSettings) -> Adapted:
     """Choose C, then fit the whole support."""
     features_ND = unit_support_features(task, EVALUATION_VIEW)
@@ -180,16 +189,3 @@ def _choose(data_ND: Features, labels_N: Labels, settings: LogisticProbeSettings
 
     best, correct = search_c(score, settings.one_shot_c)
     return best, correct, f"cross-validation, {folds} folds"
-
-
-register(
-    name="logistic_probe",
-    title="Logistic regression probe",
-    palette=8,
-    summary="fits logistic regression on frozen features, from scratch",
-    paper="https://arxiv.org/abs/2103.00020",
-    adapt=adapt,
-    version=2,
-    support_feature_views=lambda settings: EVALUATION_VIEW,
-    idle=(Idle(("one_shot_c", "folds"), {"c": None}),),
-)

@@ -80,6 +80,13 @@ class SingularCore(MatrixChange):
         return self.b @ self.r @ self.a
 
 
+@register_tower_training(
+    title="LoRA-XS",
+    palette=32,
+    summary="trains a small core between the singular directions of each weight",
+    paper="https://arxiv.org/abs/2405.17604",
+    training_forwards=2.8,
+)
 def adapt(task: Task, settings: LoraXsSettings) -> Adapted:
     """Decompose the matrices, and train the cores on the support."""
     weights = weight_matrices(task.backbone.tower, settings.matrices)
@@ -88,14 +95,3 @@ def adapt(task: Task, settings: LoraXsSettings) -> Adapted:
         generator = torch_generator("lora_xs", task.dataset, task.seed, name)
         core.r.data.add_((settings.init_std * torch.randn(core.r.shape, generator=generator)).to(core.r))
     return train_changes(task, settings, cores)
-
-
-register_tower_training(
-    name="lora_xs",
-    title="LoRA-XS",
-    palette=32,
-    summary="trains a small core between the singular directions of each weight",
-    paper="https://arxiv.org/abs/2405.17604",
-    adapt=adapt,
-    training_forwards=2.8,
-)

@@ -108,6 +108,29 @@ Step = Callable[[int, Tensor], Tensor]
 """``step(number, unit_ND)`` updates the blend, and returns the loss before the update."""
 
 
+@register(
+    title="LP++",
+    palette=5,
+    summary="blends a linear probe with the text head",
+    paper="https://arxiv.org/abs/2404.02285",
+    version=2,
+    presets={"official_code": {"variant": "official_code", "views": 1}},
+    baseline_crop=True,
+    candidates=lambda settings: tuple(replace(settings, weight_decay=decay) for decay in _DECAYS),
+    support_feature_views=lambda settings: settings.views,
+    idle=(
+        Idle(("steps",), {"search": "fixed", "variant": "official_code", "lp_plus_plus": "as_published"}),
+        Idle(("weight_decay",), {"lp_plus_plus": "as_published"}),
+        Idle(("search", "step_counts", "one_shot_steps", "folds", "momentum"), {"variant": "paper"}),
+        Idle(("step_counts", "one_shot_steps", "folds"), {"search": "support"}),
+        Idle(("weight_decay",), {"config_selection": "fixed"}, noted=True),
+        Idle(
+            ("search", "step_counts", "one_shot_steps", "folds", "momentum", "variant"),
+            {"lp_plus_plus": "sound"},
+            noted=True,
+        ),
+    ),
+)
 def adapt(task: Task, settings: LpPlusPlusSettings) -> Adapted:
     """Train a linear probe blended with the text head, in the variant that the settings and the protocol select."""
     if task.protocol.lp_plus_plus == "as_published" or settings.variant == "official_code":
@@ -263,30 +286,3 @@ def _train_as_published(
 
     trained, shares = [blend.weight_CE, blend.alpha_C], [1.0, rates[1] / rates[0]]
     fit_task(task, trained, loss_of_rows, task.support.order, recipe, blend.adapted, relative_rates=shares)
-
-
-register(
-    name="lp_plus_plus",
-    title="LP++",
-    palette=5,
-    summary="blends a linear probe with the text head",
-    paper="https://arxiv.org/abs/2404.02285",
-    adapt=adapt,
-    version=2,
-    presets={"official_code": {"variant": "official_code", "views": 1}},
-    baseline_crop=True,
-    candidates=lambda settings: tuple(replace(settings, weight_decay=decay) for decay in _DECAYS),
-    support_feature_views=lambda settings: settings.views,
-    idle=(
-        Idle(("steps",), {"search": "fixed", "variant": "official_code", "lp_plus_plus": "as_published"}),
-        Idle(("weight_decay",), {"lp_plus_plus": "as_published"}),
-        Idle(("search", "step_counts", "one_shot_steps", "folds", "momentum"), {"variant": "paper"}),
-        Idle(("step_counts", "one_shot_steps", "folds"), {"search": "support"}),
-        Idle(("weight_decay",), {"config_selection": "fixed"}, noted=True),
-        Idle(
-            ("search", "step_counts", "one_shot_steps", "folds", "momentum", "variant"),
-            {"lp_plus_plus": "sound"},
-            noted=True,
-        ),
-    ),
-)

@@ -83,20 +83,11 @@ def trainable(task: Task, settings: MapleSettings) -> tuple[Trainable, TrainedTe
     return text.joined(Trainable(encode, [weights_JVW, biases_JV], current)), text
 
 
-def adapt(task: Task, settings: MapleSettings) -> Adapted:
-    """Train the tokens and the maps on the support."""
-    model, _ = trainable(task, settings)
-    recipe = settings.recipe(settings.epochs_for(len(task.support)))
-    return replace(train(task, model, recipe, **coop_options(recipe)), details={"epochs": recipe.epochs})
-
-
-register_tower_training(
-    name="maple",
+@register_tower_training(
     title="MaPLe",
     palette=55,
     summary="learns tokens of both towers, coupled by linear maps",
     paper="https://arxiv.org/abs/2210.03117",
-    adapt=adapt,
     tracks=frozenset({"fewshot", "ood"}),
     presets={"cross_dataset": {"depth": 3, "epochs": 2, "learning_rate": 2.6e-3}},
     clips_own_tower=True,
@@ -104,3 +95,8 @@ register_tower_training(
     tower_passes=lambda support_size, settings: settings.passes(settings.epochs_for(support_size), support_size),
     training_forwards=2.0,
 )
+def adapt(task: Task, settings: MapleSettings) -> Adapted:
+    """Train the tokens and the maps on the support."""
+    model, _ = trainable(task, settings)
+    recipe = settings.recipe(settings.epochs_for(len(task.support)))
+    return replace(train(task, model, recipe, **coop_options(recipe)), details={"epochs": recipe.epochs})

@@ -48,26 +48,12 @@ def meta_recipe(settings: MetaInitSettings) -> MetaRecipe:
     return MetaRecipe(settings.variant, **{name: getattr(settings, f"meta_{name}") for name in names})
 
 
-def adapt(task: Task, settings: MetaInitSettings) -> Adapted:
-    """Fine-tune tower and head from the meta-learned start. Raises ``ValueError`` if the task has no such start."""
-    if task.initial is None:
-        raise ValueError("meta_init starts from a meta-learned tower, and this task has none")
-    device = task.backbone.device
-    tower = task.backbone.tower.copy(trainable=task.initial)
-    tower.load_open_clip(task.initial)
-    head_CD = (task.backbone.logit_scale * task.head_CD.to(device)).requires_grad_()
-    trainable = trainable_tower(tower, head_CD, classify=LinearClassifier(head_CD))
-    return train(task, trainable, settings)
-
-
-register(
-    name="meta_init",
+@register(
     version=2,
     title="Meta-learned start",
     palette=7,
     summary="fine-tunes the tower from a meta-learned start",
     paper="https://arxiv.org/abs/1703.03400",
-    adapt=adapt,
     tracks=frozenset({"fewshot", "meta"}),
     presets={
         "first_order": {"variant": "first_order"},
@@ -80,3 +66,13 @@ register(
     tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
     idle=(Idle(("meta_clip_norm",), {"variant": Range("maml or first_order", lambda v: v != "reptile")}),),
 )
+def adapt(task: Task, settings: MetaInitSettings) -> Adapted:
+    """Fine-tune tower and head from the meta-learned start. Raises ``ValueError`` if the task has no such start."""
+    if task.initial is None:
+        raise ValueError("meta_init starts from a meta-learned tower, and this task has none")
+    device = task.backbone.device
+    tower = task.backbone.tower.copy(trainable=task.initial)
+    tower.load_open_clip(task.initial)
+    head_CD = (task.backbone.logit_scale * task.head_CD.to(device)).requires_grad_()
+    trainable = trainable_tower(tower, head_CD, classify=LinearClassifier(head_CD))
+    return train(task, trainable, settings)

@@ -80,6 +80,14 @@ def find_mode(unit_VD: Tensor, head_CD: Tensor, scale: float, settings: MtaSetti
     return mode_D
 
 
+@register(
+    title="MTA",
+    palette=52,
+    summary="classifies the mode of an image's views, which trusts views that agree",
+    paper="https://arxiv.org/abs/2405.02266",
+    tracks=frozenset({"tta_image"}),
+    test_views=lambda settings: settings.views,
+)
 def adapt(task: Task, settings: MtaSettings) -> Adapted:
     """Classify every test image by the mode of its views.
 
@@ -90,15 +98,3 @@ def adapt(task: Task, settings: MtaSettings) -> Adapted:
     modes_ND = torch.stack([find_mode(unit_VD, head_CD, scale, settings) for unit_VD in unit_NVD])
     logits_NC = (scale * modes_ND @ head_CD.double().T).float()
     return Adapted(task.text_head, fixed_NC=logits_NC.cpu())
-
-
-register(
-    name="mta",
-    title="MTA",
-    palette=52,
-    summary="classifies the mode of an image's views, which trusts views that agree",
-    paper="https://arxiv.org/abs/2405.02266",
-    adapt=adapt,
-    tracks=frozenset({"tta_image"}),
-    test_views=lambda settings: settings.views,
-)

@@ -95,6 +95,14 @@ def kernel(queries_BD: Tensor, rows_nD: Tensor, beta: float) -> Tensor:
     return torch.exp(-beta * (1 - queries_BD.double() @ rows_nD.double().T))
 
 
+@register(
+    title="ProKeR",
+    palette=38,
+    summary="corrects the text head by kernel ridge regression on the support",
+    paper="https://arxiv.org/abs/2501.11175",
+    uses_validation=True,
+    support_feature_views=lambda settings: settings.views,
+)
 def adapt(task: Task, settings: ProKeRSettings) -> Adapted:
     """Choose beta and lambda, and solve for the coefficients."""
     labels_N = task.support.labels_N.to(task.backbone.device)
@@ -132,15 +140,3 @@ def _fixed(labels_N: Tensor) -> tuple[float, float, str]:
     fewest = fewest_images(labels_N)
     _, beta, strength = max(pair for pair in FIXED if pair[0] <= fewest)
     return beta, strength, NO_HOLD_OUT if fewest < 2 else "fixed: too many images to leave each out"
-
-
-register(
-    name="proker",
-    title="ProKeR",
-    palette=38,
-    summary="corrects the text head by kernel ridge regression on the support",
-    paper="https://arxiv.org/abs/2501.11175",
-    adapt=adapt,
-    uses_validation=True,
-    support_feature_views=lambda settings: settings.views,
-)

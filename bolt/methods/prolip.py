@@ -90,6 +90,15 @@ def train_projection(
     return fit([projection_WD], loss_of_rows, lambda step: torch.arange(size), recipe, report=report)
 
 
+@register_tower_training(
+    title="ProLIP",
+    palette=34,
+    summary="trains the visual projection, held near its start",
+    paper="https://arxiv.org/abs/2410.05270",
+    clips_own_tower=True,
+    tracks=frozenset({"fewshot", "ood"}),
+    tower_passes=lambda support_size, settings: TowerPasses(forward=settings.views * support_size),
+)
 def adapt(task: Task, settings: ProLipSettings) -> Adapted:
     """Encode the views without the projection, and train the projection on them.
 
@@ -111,16 +120,3 @@ def adapt(task: Task, settings: ProLipSettings) -> Adapted:
     train_projection(projection_WD, views_NW, labels_N, head_CD, backbone.logit_scale, settings, task.report)
     tower = replace_tensors(backbone.tower, {PROJECTION: projection_WD.detach()})
     return Adapted(task.text_head, tower, projection_WD.numel())
-
-
-register_tower_training(
-    name="prolip",
-    title="ProLIP",
-    palette=34,
-    summary="trains the visual projection, held near its start",
-    paper="https://arxiv.org/abs/2410.05270",
-    adapt=adapt,
-    clips_own_tower=True,
-    tracks=frozenset({"fewshot", "ood"}),
-    tower_passes=lambda support_size, settings: TowerPasses(forward=settings.views * support_size),
-)

@@ -107,6 +107,26 @@ def trainable(task: Task, settings: PromptSrcSettings) -> tuple[Trainable, Train
     return replace(text.joined(trainable_tower(tower)), loss=loss), text
 
 
+def tower_passes(support_size: int, settings: PromptSrcSettings) -> TowerPasses:
+    """Return the images and the prompts that an adaptation takes through the towers."""
+    return replace(settings.passes(settings.epochs, support_size), forward=settings.epochs * support_size)
+
+
+@register_tower_training(
+    title="PromptSRC",
+    palette=56,
+    summary="learns tokens of both towers, held near the frozen CLIP and averaged over epochs",
+    paper="https://arxiv.org/abs/2307.06948",
+    tracks=frozenset({"fewshot", "ood"}),
+    presets={
+        "base_to_new": {"epochs": 20, "average_mean": 0.75, "average_deviation": 0.05},
+        "cross_dataset": {"depth": 3, "epochs": 20, "average_mean": 0.3, "average_deviation": 0.5},
+    },
+    clips_own_tower=True,
+    trains_text=lambda settings: True,
+    tower_passes=tower_passes,
+    training_forwards=2.0,
+)
 def adapt(task: Task, settings: PromptSrcSettings) -> Adapted:
     """Train the tokens on the support, and average them over the epochs."""
     model, _ = trainable(task, settings)
@@ -121,27 +141,3 @@ def adapt(task: Task, settings: PromptSrcSettings) -> Adapted:
     train(replace(task, after_epoch=average), model, recipe, **coop_options(recipe))
     restore(model.parameters, averages)
     return adapted(task, model)
-
-
-def tower_passes(support_size: int, settings: PromptSrcSettings) -> TowerPasses:
-    """Return the images and the prompts that an adaptation takes through the towers."""
-    return replace(settings.passes(settings.epochs, support_size), forward=settings.epochs * support_size)
-
-
-register_tower_training(
-    name="promptsrc",
-    title="PromptSRC",
-    palette=56,
-    summary="learns tokens of both towers, held near the frozen CLIP and averaged over epochs",
-    paper="https://arxiv.org/abs/2307.06948",
-    adapt=adapt,
-    tracks=frozenset({"fewshot", "ood"}),
-    presets={
-        "base_to_new": {"epochs": 20, "average_mean": 0.75, "average_deviation": 0.05},
-        "cross_dataset": {"depth": 3, "epochs": 20, "average_mean": 0.3, "average_deviation": 0.5},
-    },
-    clips_own_tower=True,
-    trains_text=lambda settings: True,
-    tower_passes=tower_passes,
-    training_forwards=2.0,
-)

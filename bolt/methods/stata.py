@@ -115,6 +115,13 @@ def _gaussians(unit_nD: Tensor, z_nC: Tensor, head_CD: Tensor, variance_D: Tenso
     return Anchored(z_nC, means_CD, variances_CD, beta_C1[:, 0])
 
 
+@register(
+    title="StatA",
+    palette=41,
+    summary="classifies all test images together, by Gaussian classes that are anchored to the text",
+    paper="https://arxiv.org/abs/2501.03729",
+    tracks=frozenset({"tta"}),
+)
 def adapt(task: Task, settings: StatASettings) -> Adapted:
     """Classify the unlabelled test images together. Raises ``ValueError`` if the task has none."""
     unit_nD = unit_test_features(task)
@@ -128,14 +135,3 @@ def adapt(task: Task, settings: StatASettings) -> Adapted:
         weight_CD, constant_C.float(), unit_nD, solved.z_nC.float(), neighbours, squares_CD.float()
     )
     return Adapted(classifier, details={"changed_predictions": 100 * float(changed)})
-
-
-register(
-    name="stata",
-    title="StatA",
-    palette=41,
-    summary="classifies all test images together, by Gaussian classes that are anchored to the text",
-    paper="https://arxiv.org/abs/2501.03729",
-    adapt=adapt,
-    tracks=frozenset({"tta"}),
-)

@@ -76,19 +76,15 @@ class ShiftedMatrix(MatrixChange):
         return self.u * shift @ self.vh
 
 
+@register_tower_training(
+    title="SVF",
+    palette=30,
+    summary="trains the singular values of the tower's weights",
+    paper="https://arxiv.org/abs/2206.06122",
+    training_forwards=4.0,
+)
 def adapt(task: Task, settings: SvfSettings) -> Adapted:
     """Decompose the matrices, and train the shifts on the support."""
     weights, free = weight_matrices(task.backbone.tower, settings.matrices), settings.singular_values == "free"
     matrices = {name: ShiftedMatrix.of(weight, free) for name, weight in weights.items()}
     return train_changes(task, settings, matrices)
-
-
-register_tower_training(
-    name="svf",
-    title="SVF",
-    palette=30,
-    summary="trains the singular values of the tower's weights",
-    paper="https://arxiv.org/abs/2206.06122",
-    adapt=adapt,
-    training_forwards=4.0,
-)

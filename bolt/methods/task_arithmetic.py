@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bolt.methods.common.merging import MergingSettings, by_merging, mean_task_vectors, register_merging
+from bolt.methods.common.merging import MergingSettings, add_update, mean_task_vectors, register_merging
 from bolt.spectral.sources import Sources
-from bolt.task.task import Task
+from bolt.task.task import Adapted, Task
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ def sum_of_task_vectors(task: Task, sources: Sources, settings: object = None) -
     return {name: tensor * len(sources.names) for name, tensor in mean.items()}
 
 
-register_merging(
-    name="task_arithmetic",
+@register_merging(
     title="Task arithmetic",
     palette=13,
     summary="adds the mean of the sources' task vectors to the tower",
     paper="https://arxiv.org/abs/2212.04089",
-    adapt=by_merging(sum_of_task_vectors),
-    settings_class=TaskArithmeticSettings,
 )
+def adapt(task: Task, settings: TaskArithmeticSettings) -> Adapted:
+    """Add the sum of the task vectors, with the best scale."""
+    return add_update(task, settings, sum_of_task_vectors)

@@ -76,6 +76,15 @@ def epochs_of(settings: TaskResSettings, labels_N: Tensor) -> int:
     return _EPOCHS_FEW if int(labels_N.bincount().max()) <= _FEW_SHOTS else _EPOCHS_MANY
 
 
+@register(
+    title="TaskRes",
+    palette=16,
+    summary="trains a residual on the text embeddings",
+    paper="https://arxiv.org/abs/2211.10277",
+    version=2,
+    presets={"imagenet": {"learning_rate": 2e-4}},
+    support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS_FEW),
+)
 def adapt(task: Task, settings: TaskResSettings) -> Adapted:
     """Train a residual that is added to the text embeddings.
 
@@ -101,16 +110,3 @@ def train_residual(task: Task, settings: TaskResSettings, text_CD: Tensor) -> Ad
 
     how = coop_options(recipe) | {"make_optimiser": adam}
     return train_on_features(task, [residual_CD], classifier, recipe, views=settings.views, **how)
-
-
-register(
-    name="task_res",
-    title="TaskRes",
-    palette=16,
-    summary="trains a residual on the text embeddings",
-    paper="https://arxiv.org/abs/2211.10277",
-    adapt=adapt,
-    version=2,
-    presets={"imagenet": {"learning_rate": 2e-4}},
-    support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS_FEW),
-)

@@ -143,6 +143,20 @@ class Caches:
         return replace(full, keys_ND=full.keys_ND[used_K], values_NC=full.values_NC[used_K], beta=full.beta[used_K])
 
 
+@register(
+    title="TDA",
+    palette=27,
+    summary="keeps caches of confident and of uncertain test images beside the text head",
+    paper="https://arxiv.org/abs/2403.18293",
+    version=2,
+    tracks=frozenset({"tta_stream"}),
+    idle=(
+        Idle(
+            ("alpha_negative", "beta_negative", "entropy_low", "entropy_high", "mask_above"),
+            {"capacity_negative": Range("at least 1", bool)},
+        ),
+    ),
+)
 def adapt(task: Task, settings: TdaSettings) -> Adapted:
     """Insert each test image into the caches, then score it. Raises ``ValueError`` if the task has no test images."""
     unit_ND = unit_test_features(task)
@@ -155,21 +169,3 @@ def adapt(task: Task, settings: TdaSettings) -> Adapted:
     alike = float((final(unit_ND).argmax(dim=-1).cpu() == online_NC.argmax(dim=-1)).float().mean())
     details = {"agreement_with_final": 100 * alike, "keys": len(final.keys_ND)}
     return Adapted(final, details=details, fixed_NC=online_NC)
-
-
-register(
-    name="tda",
-    title="TDA",
-    palette=27,
-    summary="keeps caches of confident and of uncertain test images beside the text head",
-    paper="https://arxiv.org/abs/2403.18293",
-    adapt=adapt,
-    version=2,
-    tracks=frozenset({"tta_stream"}),
-    idle=(
-        Idle(
-            ("alpha_negative", "beta_negative", "entropy_low", "entropy_high", "mask_above"),
-            {"capacity_negative": Range("at least 1", bool)},
-        ),
-    ),
-)

@@ -92,6 +92,16 @@ def minimise_entropy(
     return fit(parameters, loss_of_rows, order, recipe, task.protocol, task.report, **how)
 
 
+@register(
+    title="Tent",
+    palette=26,
+    summary="trains the layer norms to minimise the entropy of the predictions",
+    paper="https://arxiv.org/abs/2006.10726",
+    tracks=frozenset({"tta"}),
+    changes_tower=True,
+    tower_passes=lambda size, settings: TowerPasses(training=settings.epochs * size),
+    training_forwards=2.01,
+)
 def adapt(task: Task, settings: TentSettings) -> Adapted:
     """Train the layer norms on the unlabelled test images. Raises ``ValueError`` if the task has none."""
     unlabelled, frozen = task.test_images, task.backbone.tower
@@ -112,17 +122,3 @@ def adapt(task: Task, settings: TentSettings) -> Adapted:
     curve = minimise_entropy(task, trainable.parameters, logits_of, order, settings, make)
     classes = len(set(torch.cat(last).tolist()))
     return make(details={"mean_entropy": curve[-1]["train_loss"], "classes_in_last_batches": classes})
-
-
-register(
-    name="tent",
-    title="Tent",
-    palette=26,
-    summary="trains the layer norms to minimise the entropy of the predictions",
-    paper="https://arxiv.org/abs/2006.10726",
-    adapt=adapt,
-    tracks=frozenset({"tta"}),
-    changes_tower=True,
-    tower_passes=lambda size, settings: TowerPasses(training=settings.epochs * size),
-    training_forwards=2.01,
-)

@@ -27,9 +27,9 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from bolt.methods.common.merging import MergingSettings, by_merging, register_merging
+from bolt.methods.common.merging import MergingSettings, add_update, register_merging
 from bolt.spectral.sources import Sources
-from bolt.task.task import Task
+from bolt.task.task import Adapted, Task
 from bolt.util.ranges import Range
 
 
@@ -100,13 +100,13 @@ def ties_update(task: Task, sources: Sources, settings: TiesSettings | None = No
     return {name: part.view(state[name].shape) for name, part in zip(state, parts, strict=True)}
 
 
-register_merging(
-    name="ties",
+@register_merging(
     title="TIES",
     palette=36,
     summary="trims the sources' task vectors, elects signs, and merges the rest",
     paper="https://arxiv.org/abs/2306.01708",
-    adapt=by_merging(ties_update),
-    settings_class=TiesSettings,
     uses_mean_task_vector=False,
 )
+def adapt(task: Task, settings: TiesSettings) -> Adapted:
+    """Add the merged task vectors, with the best scale."""
+    return add_update(task, settings, ties_update)

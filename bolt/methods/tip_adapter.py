@@ -31,6 +31,20 @@ PUBLISHED_ALPHA, PUBLISHED_BETA = 2.0, 1.0
 PUBLISHED_RECIPE = TrainingRecipe(epochs=20, batch_size=32, learning_rate=1e-3, warmup_fraction=0.0)
 
 
+@register(
+    title="Tip-Adapter",
+    palette=2,
+    summary="adds a key-value cache of the support images to the text head",
+    paper="https://arxiv.org/abs/2207.09519",
+    version=2,
+    baseline_crop=True,
+    uses_validation=True,
+    support_feature_views=lambda settings: settings.passes,
+    idle=(
+        *IDLE_IN_CACHE,
+        Idle([field.name for field in fields(CacheSettings)], {"tip_adapter": "sound"}, noted=True),
+    ),
+)
 def adapt(task: Task, settings: CacheSettings) -> Adapted:
     """Build the cache, and choose alpha and beta as the settings and the protocol say."""
     if task.protocol.tip_adapter == "as_published":
@@ -63,21 +77,3 @@ def _adapt_as_published(task: Task) -> Adapted:
         return replace(result, trainable_parameters=2)
 
     return fit_task(task, [alpha, beta], loss_of_rows, lambda epoch: in_order, PUBLISHED_RECIPE, adapted)
-
-
-register(
-    name="tip_adapter",
-    title="Tip-Adapter",
-    palette=2,
-    summary="adds a key-value cache of the support images to the text head",
-    paper="https://arxiv.org/abs/2207.09519",
-    adapt=adapt,
-    version=2,
-    baseline_crop=True,
-    uses_validation=True,
-    support_feature_views=lambda settings: settings.passes,
-    idle=(
-        *IDLE_IN_CACHE,
-        Idle([field.name for field in fields(CacheSettings)], {"tip_adapter": "sound"}, noted=True),
-    ),
-)

@@ -40,6 +40,19 @@ class TipAdapterFSettings(PlainRecipe, CacheSettings):
     epsilon: float = 1e-4
 
 
+@register(
+    title="Tip-Adapter-F",
+    palette=9,
+    summary="adds a key-value cache with trained keys to the text head",
+    paper="https://arxiv.org/abs/2207.09519",
+    uses_validation=True,
+    version=2,
+    support_feature_views=lambda settings: max(settings.passes, settings.epochs),
+    idle=(
+        Idle(("alpha",), {"search": "fixed", "validation": WITH_IMAGES}),
+        Idle(("beta_max", "alpha_max", "one_shot_alpha"), {"search": "loo"}),
+    ),
+)
 def adapt(task: Task, settings: TipAdapterFSettings) -> Adapted:
     """Search alpha and beta with Tip-Adapter's keys, then train the keys.
 
@@ -59,20 +72,3 @@ def adapt(task: Task, settings: TipAdapterFSettings) -> Adapted:
         return found.adapted(chosen)
 
     return train_on_features(task, [keys_ND], lambda: cache, settings, finish=finish)
-
-
-register(
-    name="tip_adapter_f",
-    title="Tip-Adapter-F",
-    palette=9,
-    summary="adds a key-value cache with trained keys to the text head",
-    paper="https://arxiv.org/abs/2207.09519",
-    adapt=adapt,
-    uses_validation=True,
-    version=2,
-    support_feature_views=lambda settings: max(settings.passes, settings.epochs),
-    idle=(
-        Idle(("alpha",), {"search": "fixed", "validation": WITH_IMAGES}),
-        Idle(("beta_max", "alpha_max", "one_shot_alpha"), {"search": "loo"}),
-    ),
-)

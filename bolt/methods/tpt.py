@@ -67,6 +67,17 @@ def tune(prompts: LearnedPrompts, start_KW: Tensor, unit_VD: Tensor, scale: floa
     return context_KW.detach()
 
 
+@register(
+    title="TPT",
+    palette=53,
+    summary="tunes the context words to the views of each image",
+    paper="https://arxiv.org/abs/2209.07511",
+    tracks=frozenset({"tta_image"}),
+    trains_text=lambda settings: True,
+    test_views=lambda settings: settings.views,
+    tower_passes=lambda images, settings: TowerPasses(text_training=images * (settings.steps + 1)),
+    training_forwards=2.0,
+)
 def adapt(task: Task, settings: TptSettings) -> Adapted:
     """Classify each test image with a context tuned to it.
 
@@ -82,18 +93,3 @@ def adapt(task: Task, settings: TptSettings) -> Adapted:
         with torch.no_grad():
             logits.append(scale * prompts.encode(context_KW) @ unit_VD[EVALUATION_VIEW])
     return Adapted(task.text_head, fixed_NC=torch.stack(logits).cpu())
-
-
-register(
-    name="tpt",
-    title="TPT",
-    palette=53,
-    summary="tunes the context words to the views of each image",
-    paper="https://arxiv.org/abs/2209.07511",
-    adapt=adapt,
-    tracks=frozenset({"tta_image"}),
-    trains_text=lambda settings: True,
-    test_views=lambda settings: settings.views,
-    tower_passes=lambda images, settings: TowerPasses(text_training=images * (settings.steps + 1)),
-    training_forwards=2.0,
-)

@@ -221,6 +221,14 @@ def transduce(
     return Solution(z_nC, means_CD, variance_D)
 
 
+@register(
+    title="TransCLIP",
+    palette=28,
+    summary="classifies all test images together, by Gaussian classes and neighbours",
+    paper="https://arxiv.org/abs/2406.01837",
+    tracks=frozenset({"tta"}),
+    idle=(Idle(("gamma", "skip_nearest"), {}),),
+)
 def adapt(task: Task, settings: TransClipSettings) -> Adapted:
     """Classify the unlabelled test images together. Raises ``ValueError`` if the task has none."""
     unit_nD = unit_test_features(task)
@@ -240,15 +248,3 @@ def adapt(task: Task, settings: TransClipSettings) -> Adapted:
         weight_CD.float(), bias_C.float(), unit_nD, solved.z_nC.float(), float(settings.neighbours)
     )
     return Adapted(classifier, details={"changed_predictions": 100 * float(changed)})
-
-
-register(
-    name="trans_clip",
-    title="TransCLIP",
-    palette=28,
-    summary="classifies all test images together, by Gaussian classes and neighbours",
-    paper="https://arxiv.org/abs/2406.01837",
-    adapt=adapt,
-    tracks=frozenset({"tta"}),
-    idle=(Idle(("gamma", "skip_nearest"), {}),),
-)

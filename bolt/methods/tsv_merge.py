@@ -12,10 +12,10 @@ the official code:
 from torch import Tensor
 
 from bolt.clip.tensor_names import matrix_names
-from bolt.methods.common.merging import by_merging, mean_task_vectors, register_merging
+from bolt.methods.common.merging import MergingSettings, add_update, mean_task_vectors, register_merging
 from bolt.spectral.bases import tsv_merge
 from bolt.spectral.sources import Sources
-from bolt.task.task import Task
+from bolt.task.task import Adapted, Task
 
 
 def tsv_update(task: Task, sources: Sources, settings: object = None) -> dict[str, Tensor]:
@@ -35,12 +35,13 @@ def directions_of_each(settings: object, width: int, sources: int) -> int:
     return max(1, width // sources)
 
 
-register_merging(
-    name="tsv_merge",
+@register_merging(
     title="TSV-M",
     palette=14,
     summary="merges the singular vectors of the sources' task vectors",
     paper="https://arxiv.org/abs/2412.00081",
-    adapt=by_merging(tsv_update),
     source_directions=directions_of_each,
 )
+def adapt(task: Task, settings: MergingSettings) -> Adapted:
+    """Add the merged task vectors, with the best scale."""
+    return add_update(task, settings, tsv_update)

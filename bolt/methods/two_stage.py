@@ -58,6 +58,19 @@ class TwoStageSettings(PlainRecipe):
         return replace(both, epochs=first), replace(both, epochs=self.epochs - first)
 
 
+def _tower_passes(support_size: int, settings: TwoStageSettings) -> TowerPasses:
+    first, second = settings.stages
+    return TowerPasses(forward=second.epochs * support_size, training=first.epochs * support_size)
+
+
+@register_tower_training(
+    title="2SFS",
+    palette=35,
+    summary="trains the layer norms, then the classifier",
+    paper="https://arxiv.org/abs/2503.11609",
+    tower_passes=_tower_passes,
+    training_forwards=2.01,
+)
 def adapt(task: Task, settings: TwoStageSettings) -> Adapted:
     """Train the layer norms, then the classifier."""
     first, second = settings.stages
@@ -102,20 +115,3 @@ def _after(task: Task, epochs: int) -> Task:
         report=lambda epoch, metrics: task.report(epoch + epochs, metrics),
         after_epoch=lambda epoch, make: task.after_epoch(epoch + epochs, make),
     )
-
-
-def _tower_passes(support_size: int, settings: TwoStageSettings) -> TowerPasses:
-    first, second = settings.stages
-    return TowerPasses(forward=second.epochs * support_size, training=first.epochs * support_size)
-
-
-register_tower_training(
-    name="two_stage",
-    title="2SFS",
-    palette=35,
-    summary="trains the layer norms, then the classifier",
-    paper="https://arxiv.org/abs/2503.11609",
-    adapt=adapt,
-    tower_passes=_tower_passes,
-    training_forwards=2.01,
-)

@@ -89,6 +89,13 @@ def scaled_projection(weight: Tensor, a: Tensor, b: Tensor, d_initial: float) ->
     return ScaledProjection(a[:, :n].to(weight), b[:m].to(weight), scale_d.requires_grad_(), scale_b.requires_grad_())
 
 
+@register_tower_training(
+    title="VeRA",
+    palette=33,
+    summary="trains scaling vectors around shared random matrices",
+    paper="https://arxiv.org/abs/2310.11454",
+    training_forwards=3.2,
+)
 def adapt(task: Task, settings: VeraSettings) -> Adapted:
     """Draw the random matrices, and train the scaling vectors on the support."""
     weights = weight_matrices(task.backbone.tower, settings.matrices)
@@ -97,14 +104,3 @@ def adapt(task: Task, settings: VeraSettings) -> Adapted:
     )
     layers = {name: scaled_projection(weight, a, b, settings.d_initial) for name, weight in weights.items()}
     return train_changes(task, settings, layers)
-
-
-register_tower_training(
-    name="vera",
-    title="VeRA",
-    palette=33,
-    summary="trains scaling vectors around shared random matrices",
-    paper="https://arxiv.org/abs/2310.11454",
-    adapt=adapt,
-    training_forwards=3.2,
-)

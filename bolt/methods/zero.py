@@ -58,6 +58,14 @@ def vote(logits_VC: Tensor, kept: float) -> Tensor:
     return votes_C
 
 
+@register(
+    title="ZERO",
+    palette=51,
+    summary="lets the most certain views of an image vote",
+    paper="https://arxiv.org/abs/2405.18330",
+    tracks=frozenset({"tta_image"}),
+    test_views=lambda settings: settings.views,
+)
 def adapt(task: Task, settings: ZeroSettings) -> Adapted:
     """Classify every test image of the task by its views.
 
@@ -68,15 +76,3 @@ def adapt(task: Task, settings: ZeroSettings) -> Adapted:
     votes_NC = torch.stack([vote(scale * unit_VD @ head_CD.T, settings.kept) for unit_VD in unit_NVD]).float()
     shares_NC = votes_NC / votes_NC.sum(dim=-1, keepdim=True)
     return Adapted(task.text_head, fixed_NC=shares_NC.clamp_min(_SMALLEST).log().cpu())
-
-
-register(
-    name="zero",
-    title="ZERO",
-    palette=51,
-    summary="lets the most certain views of an image vote",
-    paper="https://arxiv.org/abs/2405.18330",
-    adapt=adapt,
-    tracks=frozenset({"tta_image"}),
-    test_views=lambda settings: settings.views,
-)

@@ -11,18 +11,14 @@ class ZeroShotSettings:
     """Zero-shot CLIP has no settings."""
 
 
-def adapt(task: Task, settings: ZeroShotSettings) -> Adapted:
-    """Return the text head as the classifier."""
-    return Adapted(classify=task.text_head)
-
-
-register(
-    name="zero_shot",
+@register(
     title="Zero-shot CLIP",
     summary="classifies by the text embeddings of the class names alone",
     paper="https://arxiv.org/abs/2103.00020",
-    adapt=adapt,
     tracks=frozenset({"fewshot", "ood", "tta", "tta_stream", "tta_image", "meta"}),
     uses_support=False,
     names_new_classes=True,
 )
+def adapt(task: Task, settings: ZeroShotSettings) -> Adapted:
+    """Return the text head as the classifier."""
+    return Adapted(classify=task.text_head)

@@ -1,7 +1,7 @@
 """A small catalog, a small grid and three methods that adapt nothing, for tests of how grids expand."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bolt.methods import Method
@@ -63,10 +63,11 @@ def _adapt(task: Task, settings: Any) -> Adapted:
     raise AssertionError("expanding a grid adapts nothing")
 
 
+_PLAIN = Method(_adapt, title="", paper="", settings_class=NoSettings)
 STUB_METHODS = (
-    Method("plain", "Plain", "", _adapt, NoSettings, uses_support=False, tracks=frozenset({"fewshot", "ood", "tta"})),
-    Method("trained", "Trained", "", _adapt, TrainedSettings, version=3, uses_sources=True),
-    Method("unlabelled", "Unlabelled", "", _adapt, NoSettings, tracks=frozenset({"tta"})),
+    replace(_PLAIN, name="plain", title="Plain", uses_support=False, tracks=frozenset({"fewshot", "ood", "tta"})),
+    replace(_PLAIN, name="trained", title="Trained", settings_class=TrainedSettings, version=3, uses_sources=True),
+    replace(_PLAIN, name="unlabelled", title="Unlabelled", tracks=frozenset({"tta"})),
 )
 LoadGrid = Callable[..., Grid]
 """Loads a grid from its text and the options of ``load_grid``; the file is ``g.yaml``."""

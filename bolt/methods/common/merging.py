@@ -5,7 +5,6 @@ An update is a mapping from open_clip's tensor names to tensors in open_clip's o
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from bolt.clip.tensor_names import PROJECTION
 from bolt.clip.tower import ImageTower
-from bolt.methods.base import TowerPasses, register
+from bolt.methods.base import Method, Registering, TowerPasses
 from bolt.methods.common.scale_selection import choose_scale, images_scored
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
@@ -60,33 +59,31 @@ class MergingSettings(Checked):
     alphas: Annotated[tuple[float, ...], NOT_EMPTY] = tuple(step / 10 for step in range(1, 31))
 
 
-def by_merging(update: Callable[[Task, Sources, Any], Mapping[str, Tensor]]) -> Callable[[Task, Any], Adapted]:
-    """Return the function ``adapt`` of a method that adds an update to the frozen tower.
-
-    The scale is the one that is most accurate on the support (at a tie, the smallest). ``adapt`` raises ``ValueError``
-    without sources.
+def add_update(
+    task: Task, settings: MergingSettings, update: Callable[[Task, Sources, Any], Mapping[str, Tensor]]
+) -> Adapted:
+    """Add an update to the frozen tower, with the scale that is most accurate on the support (at a tie, the smallest).
 
     Args:
+        task: the task. Without sources, ``ValueError`` is raised.
+        settings: the settings of the method, which are given to ``update``.
         update: ``update(task, sources, settings)`` -> the update. It may depend on the sources, the frozen tower and
             the settings only.
     """
+    base, sources = task.backbone.tower, required_sources(task)
 
-    def adapt(task: Task, settings: MergingSettings) -> Adapted:
-        base, sources = task.backbone.tower, required_sources(task)
+    def on_device() -> dict[str, Tensor]:
+        return {name: tensor.to(task.backbone.device) for name, tensor in update(task, sources, settings).items()}
 
-        def on_device() -> dict[str, Tensor]:
-            return {name: tensor.to(task.backbone.device) for name, tensor in update(task, sources, settings).items()}
-
-        made = sources.cached((update, settings), on_device)
-        choice = choose_scale(task, settings.alphas, lambda scale: with_update(base, made, scale))
-        tower, key = with_update(base, made, choice.scale), (update, settings, sources.names, choice.scale)
-        return Adapted(task.text_head, tower, details=choice.details, source_key=key)
-
-    return adapt
+    made = sources.cached((update, settings), on_device)
+    choice = choose_scale(task, settings.alphas, lambda scale: with_update(base, made, scale))
+    tower, key = with_update(base, made, choice.scale), (update, settings, sources.names, choice.scale)
+    return Adapted(task.text_head, tower, details=choice.details, source_key=key)
 
 
-register_merging = partial(
-    register,
+register_merging = Registering(
+    Method,
+    Method,
     tracks=frozenset({"fewshot", "ood"}),
     uses_sources=True,
     uses_mean_task_vector=True,
@@ -94,4 +91,4 @@ register_merging = partial(
     names_new_classes=True,
     tower_passes=lambda support_size, settings: TowerPasses(forward=images_scored(settings.alphas, support_size)),
 )
-"""Function that makes and registers a merging method. The fields above are the defaults of merging methods."""
+"""Registers a merging method. The fields above are the defaults of merging methods."""

@@ -25,6 +25,12 @@ class PrototypeSettings(Checked):
     weight: Fraction = 0.5
 
 
+@register(
+    name="prototype",
+    title="Prototypes",
+    paper="https://example.org/your-paper",
+    support_feature_views=lambda settings: 0,
+)
 def adapt(task: Task, settings: PrototypeSettings) -> Adapted:
     """Average the un-augmented support features of each class, and mix them with the text head."""
     features_ND = unit_support_features(task, EVALUATION_VIEW)
@@ -33,12 +39,3 @@ def adapt(task: Task, settings: PrototypeSettings) -> Adapted:
     prototypes_CD = F.normalize(sums_CD, dim=-1)
     mixed_CD = F.normalize((1 - settings.weight) * task.head_CD + settings.weight * prototypes_CD, dim=-1)
     return Adapted(classify=CosineClassifier(mixed_CD, task.backbone.logit_scale))
-
-
-register(
-    name="prototype",
-    title="Prototypes",
-    paper="https://example.org/your-paper",
-    adapt=adapt,
-    support_feature_views=lambda settings: 0,
-)

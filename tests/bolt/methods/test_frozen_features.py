@@ -110,14 +110,14 @@ def test_the_method_of_the_docs_gives_no_accuracy_for_nan(
     backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (Path(__file__).parents[3] / "docs" / "adding-a-method.md").read_text(encoding="utf-8")
-    (tmp_path / "docs_prototype.py").write_text(page.split("```python\n")[1].split("```")[0])
+    (tmp_path / "prototype.py").write_text(page.split("```python\n")[1].split("```")[0])
     monkeypatch.setattr(base, "METHODS", base.Registry())
     monkeypatch.syspath_prepend(tmp_path)
-    importlib.import_module("docs_prototype")
+    importlib.import_module("prototype")
     task = with_features(clip_like(backbone, shots=2).task, lambda view, features_ND: features_ND * torch.nan)
     with pytest.raises(ValueError, match="NaN"):
         base.METHODS["prototype"].run(task, base.METHODS["prototype"].configure({}))
-    monkeypatch.delitem(sys.modules, "docs_prototype")
+    monkeypatch.delitem(sys.modules, "prototype")
 
 
 @pytest.mark.slow

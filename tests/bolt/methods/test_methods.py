@@ -12,13 +12,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bolt.clip.backbone import Backbone
 from bolt.clip.tower import ImageTower
-from bolt.methods import METHODS, UnknownName
-from bolt.methods.base import Method, Registry
+from bolt.methods import METHODS, UnknownName, base
+from bolt.methods.base import Method, Registry, register_tower_training
 from bolt.methods.bolt import BoltSettings
 from bolt.protocol import PUBLISHED, STRICT, SWITCHES, Protocol
 from bolt.task.classifiers import Classifier, build_classifier
 from bolt.task.support import batch_order
-from bolt.task.task import Support, Task
+from bolt.task.task import Adapted, Support, Task
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import Diverged, TrainingRecipe
 from tests.helpers.adapting import SWITCHED, id_of, logits_of, protocols_of, run
@@ -239,6 +239,30 @@ def test_two_methods_cannot_share_a_name() -> None:
         registry.register(method)
     with pytest.raises(ValueError, match="lower-case"):
         registry.register(replace(method, name="Zero-Shot"))
+
+
+def test_a_method_is_registered_by_a_decorator_or_by_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decorator returns the function, and a call the method. Both use the defaults that the registration has."""
+    monkeypatch.setattr(base, "METHODS", Registry())
+
+    @register_tower_training(title="By its file", paper=None)
+    def adapt(task: Task, settings: BoltSettings) -> Adapted:
+        raise AssertionError
+
+    called = register_tower_training(name="called", title="By its name", paper=None, adapt=adapt, changes_tower=False)
+    named = base.METHODS["test_methods"]
+    assert named == replace(called, name="test_methods", title="By its file", changes_tower=True)
+    assert named.adapt is adapt
+    assert base.METHODS["called"] is called
+    wrong: Any = register_tower_training
+    for fields in ({"title": "Mine"}, {"title": "Mine", "paper": None, "name": "mine", "colour": 1}):
+        with pytest.raises(TypeError):
+            wrong(**fields)(adapt)
+    with pytest.raises(TypeError, match="title"):
+        wrong(adapt)
+    adapt.__module__ = "__main__"
+    with pytest.raises(ValueError, match="'__main__'"):
+        register_tower_training(title="In a notebook", paper=None)(adapt)
 
 
 @pytest.mark.parametrize(
