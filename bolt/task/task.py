@@ -51,9 +51,7 @@ class Support:
 
 
 def _no_views(count: int) -> Tensor:
-    raise ValueError(
-        "the task has no views of its test images: the method has to declare test_views in its registration"
-    )
+    raise ValueError("the task has no views of its test images: declare test_views where the method is registered")
 
 
 @dataclass(frozen=True)
@@ -155,17 +153,14 @@ class Task:
     def class_text(self) -> ClassText:
         """The class names and prompts. Raises ``ValueError`` if the task has none."""
         if self.text is None:
-            raise ValueError(
-                "the task has no class names: the method has to declare in its registration that it reads them"
-            )
+            raise ValueError("the task has no class names: declare trains_text where the method is registered")
         return self.text
 
     @property
     def test_images(self) -> Unlabelled:
         """The unlabelled test images. Raises ``ValueError`` if the task has none."""
         if self.unlabelled is None:
-            what = "the method adapts to unlabelled test images, but this task has none"
-            raise ValueError(f"{what}; a task of the tracks tta, tta_stream and tta_image has them")
+            raise ValueError("the task has no test images: those of the tracks tta, tta_stream and tta_image have them")
         return self.unlabelled
 
 

@@ -61,8 +61,6 @@ def choose_scale(
         tower_at: scale -> the merged tower with that scale.
         by: how to choose on tracks with labels: by the accuracy on the ``support``, or by the ``mutual_information`` on
             the images of the support.
-
-    Raises ``ValueError`` if the oracle is needed and the task has none.
     """
     candidates = sorted(scales)
     if len(candidates) == 1:
@@ -150,6 +148,5 @@ def _logits(task: Task, tower: ImageTower, candidate: int) -> Iterator[tuple[Ten
 
 
 def _test_accuracy(task: Task, tower: ImageTower, candidate: int) -> float:
-    if task.oracle is None:
-        raise ValueError("tta_alpha is test_labels, but the task has no oracle")
+    assert task.oracle is not None, "under the switch tta_alpha: test_labels, every task has an oracle"
     return task.oracle(Adapted(task.text_head, tower))
