@@ -3,6 +3,8 @@
 Shape legend: C classes, D embedding width.
 """
 
+from collections import defaultdict
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,14 +15,8 @@ because the rounding depends on a prompt's position in its batch."""
 
 def equal_classes(head_CD: NDArray[np.float32]) -> list[list[int]]:
     """Return the groups of classes with equal vectors, in label order. A class with a unique vector is in no group."""
-    groups: list[list[int]] = []
-    first_CD = np.empty_like(head_CD)  # the vector of each group's first class
+    groups: dict[int, list[int]] = defaultdict(list)  # the first class of a group -> the group
     for label, vector_D in enumerate(head_CD):
-        apart = np.abs(first_CD[: len(groups)] - vector_D).max(axis=1)
-        equal = np.flatnonzero(apart <= EQUAL)
-        if len(equal):
-            groups[equal[0]].append(label)
-        else:
-            first_CD[len(groups)] = vector_D
-            groups.append([label])
-    return [group for group in groups if len(group) > 1]
+        equal = np.abs(head_CD[:label] - vector_D).max(axis=1) <= EQUAL
+        groups[int(np.append(equal, True).argmax())].append(label)
+    return [group for group in groups.values() if len(group) > 1]
