@@ -71,23 +71,15 @@ class Composition:
             group_count: K, the number of groups.
             tied: whether all tensors share their coefficients.
             bounds: coefficients are clamped to this range before they are used; outside the range they get no gradient.
-
-        Raises:
-            ValueError: if there is no stack, or a stack does not fit its tensor.
         """
-        counts = {len(stack) for stack in stacks.values()}
-        if len(counts) != 1 or 0 in counts:
-            raise ValueError(
-                f"every tensor needs the same number of task vectors, at least one; found {sorted(counts)}"
-            )
         self.names = tuple(stacks)
         self._composed = [
-            _ComposedTensor.of(name, base[name], stack, None if groups is None else groups[name], group_count)
+            _ComposedTensor.of(base[name], stack, None if groups is None else groups[name], group_count)
             for name, stack in stacks.items()
         ]
-        first = self._composed[0]
+        first, per_source = self._composed[0], (1 if tied else len(self.names), group_count)
         self.coefficients = torch.zeros(
-            counts.pop(), 1 if tied else len(self.names), group_count, dtype=first.precision, device=first.base.device
+            len(first.stack_NM), *per_source, dtype=first.precision, device=first.base.device
         ).requires_grad_()
         self._bounds = bounds
         self._state = _State()
@@ -152,20 +144,10 @@ class _ComposedTensor:
     group_count: int
 
     @classmethod
-    def of(cls, name: str, base: Tensor, stack: Tensor, groups: Tensor | None, group_count: int) -> _ComposedTensor:
+    def of(cls, base: Tensor, stack: Tensor, groups: Tensor | None, group_count: int) -> _ComposedTensor:
         stack_NM = stack.detach().flatten(1)
-        if stack_NM.shape[1] != base.numel() or not stack.is_floating_point():
-            raise ValueError(
-                f"the task vectors of {name} must be floating-point numbers, {base.numel()} per source, not "
-                f"{stack.dtype} {tuple(stack.shape)}"
-            )
         order_M, sizes = None, [base.numel()]
         if groups is not None:
-            if groups.shape != base.shape or not 0 <= int(groups.min()) <= int(groups.max()) < group_count:
-                raise ValueError(
-                    f"the groups of {name} must be numbers from 0 to {group_count - 1}, in a tensor of the shape "
-                    f"{tuple(base.shape)}"
-                )
             order_M = groups.flatten().to(base.device).argsort(stable=True)
             sizes = torch.bincount(groups.flatten(), minlength=group_count).tolist()
             for row_M in stack_NM:

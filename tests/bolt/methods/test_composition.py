@@ -258,17 +258,3 @@ def test_autocast_does_not_reach_the_sums(backbone: Backbone) -> None:
         gradients.append(composed.coefficients.grad)
     torch.testing.assert_close(*made, rtol=0, atol=0)
     torch.testing.assert_close(*gradients, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("stacks", "groups", "says"),
-    [
-        ({}, {}, "at least one"), ({"w": torch.zeros(0, 6)}, {}, "at least one"),
-        ({"w": torch.zeros(2, 5)}, {}, "6 per source"), ({"w": torch.zeros(2, 6, dtype=torch.int64)}, {}, "int64"),
-        *(({"w": torch.zeros(2, 6)}, {"w": wrong}, "from 0 to 1")
-          for wrong in (torch.zeros(3, 2, dtype=torch.int64), torch.full((2, 3), 2), torch.full((2, 3), -1))),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_refused(stacks: dict[str, Tensor], groups: dict[str, Tensor], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        Composition({"w": torch.zeros(2, 3)}, stacks, groups or None, group_count=2)
