@@ -69,9 +69,6 @@ class GivenSources(Sources):
     def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
         return [top_directions(vector[matrix], top_k) for vector in self.vectors.values()]
 
-    def mean_task_vector(self, matrix: str) -> Tensor:
-        return torch.stack([vector[matrix] for vector in self.vectors.values()]).mean(dim=0)
-
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
         return self.vectors[source]
 
