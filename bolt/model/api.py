@@ -9,6 +9,7 @@ import reprlib
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from numbers import Integral
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -44,6 +45,9 @@ from bolt.task.equal_classes import equal_classes
 from bolt.task.support import batch_order
 from bolt.task.task import EVALUATION_VIEW, PROMPTS, ClassText, Support, Task, Unlabelled
 from bolt.util.ranges import check_value
+
+_KEPT_BYTES = 2**28
+"""Limit of the un-augmented views that stay in memory: 256 MiB, or 1,780 images of 224 pixels a side."""
 
 
 @plain_torch()
@@ -291,9 +295,13 @@ def _in_memory(
     of the view and the position of the image. ``tensors``: uint8 RGB images (3, H, W).
     """
 
+    @lru_cache(maxsize=_KEPT_BYTES // (3 * backbone.image_size**2))
+    def unaugmented(row: int) -> Tensor:
+        return evaluation_view(tensors[row], backbone.input_size)
+
     def view_of(row: int, view: int) -> Tensor:
         if view == EVALUATION_VIEW:
-            return evaluation_view(tensors[row], backbone.input_size)
+            return unaugmented(row)
         return augmented_view(tensors[row], backbone.image_size, name, seed, view, row, crop)
 
     def pixels(view: int, rows: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ Shape legend: N images, B batch, C classes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -25,9 +24,6 @@ from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 ScaleBy = Literal["support", "mutual_information"]
 
 _BATCH = 256
-_KEPT_BYTES = 2**28
-"""Limit of the pixels that stay in memory from one candidate scale to the next: 256 MiB, or 1,780 images of 224 pixels
-a side."""
 _UNLABELLED = 1000
 """At most this many test images are encoded to choose a scale without labels."""
 
@@ -71,34 +67,8 @@ def choose_scale(
         score, chosen_by = _correct, "support"
     else:
         score, chosen_by = _information, "mutual information"
-    task = _caching_views(task)
     scores = [score(task, tower_at(scale), number) for number, scale in enumerate(candidates)]
     return ScaleChoice(candidates[scores.index(max(scores))], chosen_by)
-
-
-def _caching_views(task: Task) -> Task:
-    """Return a task that decodes un-augmented images once for all candidates, as far as ``_KEPT_BYTES`` allow."""
-
-    def caching(pixels: Callable[[int, Tensor], Tensor]) -> Callable[[int, Tensor], Tensor]:
-        made: dict[tuple[int, ...], Tensor] = {}
-
-        def views(view: int, rows: Tensor) -> Tensor:
-            if view != EVALUATION_VIEW:
-                return pixels(view, rows)
-            key = tuple(rows.tolist())
-            if key in made:
-                return made[key]
-            found = pixels(view, rows)
-            if sum(each.nbytes for each in made.values()) + found.nbytes <= _KEPT_BYTES:
-                made[key] = found
-            return found
-
-        return views
-
-    support, unlabelled = replace(task.support, pixels=caching(task.support.pixels)), task.unlabelled
-    if unlabelled is not None:
-        unlabelled = replace(unlabelled, pixels=caching(unlabelled.pixels))
-    return replace(task, support=support, unlabelled=unlabelled)
 
 
 def images_scored(scales: Sequence[float], images: int) -> int:
