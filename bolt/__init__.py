@@ -12,11 +12,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bolt.clip.backbone import Backbone
-    from bolt.methods import METHODS
-    from bolt.model.api import adapt, load_backbone, load_sources, read_folder
-    from bolt.model.loading import load_model
-    from bolt.model.model import Model, Prediction
+    from bolt.clip.backbone import Backbone as Backbone
+    from bolt.methods import METHODS as METHODS
+    from bolt.model.api import adapt as adapt
+    from bolt.model.api import load_backbone as load_backbone
+    from bolt.model.api import load_sources as load_sources
+    from bolt.model.api import read_folder as read_folder
+    from bolt.model.loading import load_model as load_model
+    from bolt.model.model import Model as Model
+    from bolt.model.model import Prediction as Prediction
 
 _MODULE_OF = {
     "METHODS": "bolt.methods",
@@ -30,17 +34,7 @@ _MODULE_OF = {
     "read_folder": "bolt.model.api",
 }
 
-__all__ = [
-    "METHODS",
-    "Backbone",
-    "Model",
-    "Prediction",
-    "adapt",
-    "load_backbone",
-    "load_model",
-    "load_sources",
-    "read_folder",
-]
+__all__ = [*_MODULE_OF]
 
 
 def __getattr__(name: str) -> Any:
