@@ -109,9 +109,10 @@ PartitionName=all Nodes=n[1-2] Default=YES State=UP
         return {path.name: path.stat().st_mtime_ns for path in (self.folder / "store" / "results").glob("*.json")}
 
 
-@pytest.fixture
-def slurm(tmp_path: Path) -> Iterator[Slurm]:
-    own, munge = Slurm(tmp_path), tmp_path / "munge"
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    folder = tmp_path_factory.mktemp("slurm")
+    own, munge = Slurm(folder), folder / "munge"
     with ExitStack() as stack:
         for command in (
             ["munged", "--foreground", "--force", f"--socket={munge}/socket", f"--key-file={munge}/key",
