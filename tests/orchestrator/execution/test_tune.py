@@ -190,14 +190,14 @@ def test_a_cell_over_its_time_limit_fails_and_its_slot_is_used_again(settings: R
     assert "--cell-limit" in last[1].error
 
 
-def test_gpus_that_join_are_asked_for_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_that_join_are_asked_for_their_memory(cluster: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
     from orchestrator.execution.tune import capacity
 
     sizes = chain([Resources(2, 0)], repeat(Resources(2, 2)))  # two GPUs join
     monkeypatch.setattr(capacity, "cluster_size", lambda: next(sizes))
     monkeypatch.setattr(capacity, "_smallest_on_this_node", lambda: 1024.0)
     packing = Packing(load_catalog())
-    size = capacity.cluster_capacity(Resources(2, 0), packing, device=None)
+    size = capacity.cluster_capacity(cluster, packing, device=None)
     assert (packing.gpus, packing.gpu_mib) == (0, None)
     assert size() == Resources(2, 2)
     assert (packing.gpus, packing.gpu_mib) == (2, 1024.0)
