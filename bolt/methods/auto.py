@@ -101,7 +101,6 @@ _PRESETS: dict[str, dict[str, Sequence[str]]] = {
     presets=_PRESETS,
     uses_sources=True,
     reads_sources=lambda settings: any(each.uses_sources for each in settings.parsed),
-    uses_mean_task_vector=True,
     changes_tower=True,
     source_directions=lambda settings, width, sources: max(
         each.method.source_directions(each.settings, width, sources) for each in settings.parsed

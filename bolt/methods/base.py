@@ -88,7 +88,6 @@ class Method:
         source_directions: ``source_directions(settings, width, sources)`` -> how many leading singular directions of
             each source and matrix the method reads, for a tower of that width and that many sources. By default the
             setting ``top_k``, or 0 if there is no such setting.
-        uses_mean_task_vector: whether the method reads the mean of the sources' task vectors.
         meta_recipe: ``meta_recipe(settings)`` -> the recipe of the meta-learned start that the method adapts from;
             ``None`` for a method that adapts from the pre-trained weights.
         support_feature_views: ``support_feature_views(settings)`` -> V, if the method reads the frozen features of the
@@ -129,7 +128,6 @@ class Method:
     changes_tower: bool = False
     names_new_classes: bool = False
     source_directions: Callable[[Any, int, int], int] = lambda settings, width, sources: getattr(settings, "top_k", 0)
-    uses_mean_task_vector: bool = False
     meta_recipe: Callable[[Any], MetaRecipe] | None = None
     support_feature_views: Callable[[Any], int | None] = lambda settings: None
     test_views: Callable[[Any], int] = lambda settings: 0

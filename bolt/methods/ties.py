@@ -105,7 +105,6 @@ def ties_update(task: Task, sources: Sources, settings: TiesSettings | None = No
     palette=36,
     summary="trims the sources' task vectors, elects signs, and merges the rest",
     paper="https://arxiv.org/abs/2306.01708",
-    uses_mean_task_vector=False,
 )
 def adapt(task: Task, settings: TiesSettings) -> Adapted:
     """Add the merged task vectors, with the best scale."""

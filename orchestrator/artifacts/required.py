@@ -1,6 +1,6 @@
 """Lists the artifacts that a cell reads, and all artifacts that must be built for several cells."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,17 +14,14 @@ from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.source_model import MetaStart, Source, source_address
 from orchestrator.artifacts.spec import ArtifactSpec, round_up, with_inputs
-from orchestrator.artifacts.spectra import DIRECTIONS_STEP, DomainTotal, SourceDirections
+from orchestrator.artifacts.spectra import DIRECTIONS_STEP, SourceDirections
 from orchestrator.artifacts.support_images import SupportImages
 from orchestrator.artifacts.views import Views
 from orchestrator.catalog import Catalog
-from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
+from orchestrator.core.cell import Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.datasets.images import SHORT_SIDE_CAP
 from orchestrator.tracks import TRACKS
 from orchestrator.util.errors import UserError
-
-Totals = Mapping[tuple[BackboneRef, str], Sequence[DomainTotal]]
-"""The sums of task vectors of each backbone and domain."""
 
 COOP_SMALLEST_CROP = 0.08
 """The least share of an image's area that a training crop of CoOp keeps. torchvision's random crop has this default."""
@@ -229,16 +226,13 @@ def scored_on_validation(cell: Cell) -> bool:
 
 
 def required_artifacts(
-    cells: Iterable[Cell], totals: Totals, catalog: Catalog, sources: Mapping[SourceRef, Source]
+    cells: Iterable[Cell], catalog: Catalog, sources: Mapping[SourceRef, Source]
 ) -> list[ArtifactSpec]:
     """Return every artifact that must be built for ``cells``, each once, inputs before the artifacts that read them.
 
-    Args:
-        totals: :func:`domain_totals` of all cells of the grid.
-        sources: reference to a source model -> the source model, for all references in the grid.
+    ``sources``: reference to a source model -> the source model, for all references in the grid.
     """
     direct: dict[ArtifactSpec, None] = {}
-    summed: set[tuple[BackboneRef, str]] = set()
     wanted, seen = list(cells), set[Hashable]()
     for cell in wanted:
         # Cells with equal keys read the same artifacts. Objects that cells share, such as the tuple of sources, are
@@ -250,7 +244,7 @@ def required_artifacts(
         if key not in seen:
             seen.add(key)
             direct.update(dict.fromkeys(cell_artifacts(cell, catalog).specs))
-        key = cell.track, cell.domain, *map(id, (cell.backbone, cell.sources, cell.method))
+        key = cell.track, *map(id, (cell.backbone, cell.sources, cell.method))
         if not (cell.sources and METHODS[cell.method.name].uses_source_models) or key in seen:
             continue
         seen.add(key)
@@ -259,38 +253,4 @@ def required_artifacts(
         top_k = round_up(method.source_directions(settings, width, len(cell.sources)), DIRECTIONS_STEP)
         for model in (sources[source] for source in cell.sources):
             direct[SourceDirections(model, top_k) if top_k else model] = None
-        if method.uses_mean_task_vector:
-            summed.add((cell.backbone, cell.domain))
-    direct.update((total, None) for domain, found in totals.items() if domain in summed for total in found)
     return with_inputs(direct)
-
-
-def domain_totals(grid: Sequence[Cell], sources: Mapping[SourceRef, Source]) -> Totals:
-    """Return the sums of task vectors of each backbone and domain.
-
-    A sum covers the source models of all cells in ``grid`` with this backbone and domain, so it stays the same artifact
-    while fewer and fewer cells are left to run. It has one model per dataset. So if cells have different models of one
-    dataset, there are several sums.
-    """
-    domain_of: dict[tuple[SourceRef, ...], tuple[BackboneRef, str]] = {}
-    seen = set[int]()
-    for cell in grid:
-        if id(cell.sources) in seen:  # many cells share one tuple of sources, and hashing it takes long
-            continue
-        if configured_method(cell)[0].uses_source_models:
-            seen.add(id(cell.sources))
-            domain_of.setdefault(cell.sources, (cell.backbone, cell.domain))
-    groups: dict[tuple[BackboneRef, str], list[dict[str, Source]]] = {}
-    for refs, domain in domain_of.items():
-        models = {ref.dataset: sources[ref] for ref in refs}
-        of_domain = groups.setdefault(domain, [])
-        for group in of_domain:
-            if all(group.get(name, model) == model for name, model in models.items()):
-                group.update(models)
-                break
-        else:
-            of_domain.append(models)
-    return {
-        domain: [DomainTotal(tuple(group[name] for name in sorted(group))) for group in of_domain]
-        for domain, of_domain in groups.items()
-    }

@@ -1,7 +1,7 @@
-"""Singular directions and sums of the task vectors of source models, and the reader of both.
+"""Singular directions of the task vectors of source models, and the reader of sources.
 
-A task vector is a fine-tuned tower minus the pre-trained tower. The kinds of artifacts are ``SourceDirections`` and
-``DomainTotal``. Methods read them through :class:`SourceSet`.
+A task vector is a fine-tuned tower minus the pre-trained tower. The kind of artifact is ``SourceDirections``. Methods
+read sources through :class:`SourceSet`.
 
 Shape legend: m, n rows and columns of a weight matrix, k directions.
 """
@@ -27,7 +27,7 @@ from orchestrator.artifacts.spec import FLOAT_BYTES, TOWER_FILE, ArtifactCache, 
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, SourceRef
 from orchestrator.store import Artifact, Builder, Store
-from orchestrator.util.identity import address, encode, slug
+from orchestrator.util.identity import address, slug
 
 Value = TypeVar("Value")
 
@@ -42,10 +42,7 @@ be removed before it is used again. 98 bases are the leading and the trailing si
 matrices. Of ViT-L/14's 97 matrices, only the leading or only the trailing directions can be kept.
 """
 
-TOTAL = "total"
-"""The word in the address of a sum of task vectors. The address of a source's directions has the dataset instead."""
-
-DIRECTIONS_FILE, TOTAL_FILE = "directions.safetensors", "total.safetensors"
+DIRECTIONS_FILE = "directions.safetensors"
 
 
 @dataclass(frozen=True)
@@ -98,74 +95,14 @@ def directions_address(backbone: str, source: SourceRef, top_k: int) -> str:
     return f"{SourceDirections.kind}/{address(backbone, source.dataset, f'top{top_k}', of=identity)}"
 
 
-def stored_spectra(store: Store, backbone: str, names: Iterable[str]) -> list[str]:
-    """Return the addresses of the stored directions and sums, for one backbone, that ``names`` selects.
-
-    ``names``: a dataset's name selects the directions of its source model; ``TOTAL`` selects the sums.
-    """
+def stored_directions(store: Store, backbone: str, names: Iterable[str]) -> list[str]:
+    """Return the addresses of the stored directions of sources, for one backbone. ``names``: the sources' datasets."""
     prefixes = tuple(f"{SourceDirections.kind}/{slug(backbone)}.{slug(name)}." for name in names)
     return [found for found in store.addresses(SourceDirections.kind) if found.startswith(prefixes)]
 
 
-@dataclass(frozen=True)
-class DomainTotal(ArtifactSpec):
-    """The float64 sum of the task vectors of a domain's source models.
-
-    To get the mean over all sources but a few, a cell subtracts the task vectors of these few from the sum. So the cell
-    need not read all sources.
-    """
-
-    kind = "spectra"
-    title = "domain totals"
-    shrink_hint = "fewer backbones or domains"
-
-    sources: tuple[Source, ...]
-
-    @property
-    def name_parts(self) -> tuple[str | int, ...]:
-        return self.sources[0].backbone.name, TOTAL, len(self.sources)
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        return {
-            "kind": "DomainTotal",
-            "version": self.version,
-            "backbone": encode(self.sources[0].backbone),
-            "sources": self._refs,
-        }
-
-    @property
-    def inputs(self) -> tuple[ArtifactSpec, ...]:
-        return self.sources
-
-    @property
-    def _refs(self) -> list[list[str]]:
-        return [[source.ref.dataset, source.ref.digest] for source in self.sources]
-
-    def size_bytes(self, catalog: Catalog) -> int:
-        return 8 * catalog.backbone(self.sources[0].backbone.name).parameters
-
-    def build(self, cache: ArtifactCache, builder: Builder) -> None:
-        """Add the task vectors tensor by tensor into ``total.safetensors``, without rounding."""
-        backbone = self.sources[0].backbone
-        tower = cache.backbone(backbone).tower.state_dict_open_clip()
-        pretrained = {name: tensor.cpu() for name, tensor in tower.items()}
-        totals = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in pretrained.items()}
-        for source in self.sources:
-            with safe_open(str(cache.get(source)), "pt") as file:
-                for name, total in totals.items():
-                    add_task_vector(total, file.get_tensor(name) - pretrained[name])
-        save_tensors(totals, builder.folder / TOTAL_FILE)
-        builder.meta.update(backbone=backbone.digest, sources=self._refs)
-
-
 class SourceSet(Sources):
     """The sources of a cell, in the cell's order, read from the store.
-
-    The mean task vector needs the sum of the sources' task vectors. The store may have a domain's sum, which covers
-    these sources and a few others. Then the task vectors of the others are subtracted from the stored sum. Without such
-    a sum, the sources' task vectors are added. Both ways give the same bits, because
-    :func:`bolt.spectral.task_vector_sum.add_task_vector` sums without rounding.
 
     The parameter ``cache`` holds the artifacts. The attribute ``cache`` is the dictionary that :meth:`cached` uses.
     """
@@ -176,7 +113,6 @@ class SourceSet(Sources):
         pretrained = cache.backbone(backbone).tower.state_dict_open_clip()
         self._pretrained = {name: tensor.cpu() for name, tensor in pretrained.items()}
         self._sources = tuple(sources)
-        self._total = self._find_total()
         self._bases: dict[tuple[str, int], PooledBasis] = {}
         self.cache: dict[Hashable, Any] = {}
 
@@ -193,16 +129,10 @@ class SourceSet(Sources):
         return found
 
     def mean_task_vector(self, matrix: str) -> Tensor:
-        if self._total is None:
-            total = torch.zeros_like(self._pretrained[matrix], dtype=torch.float64)
-            for source in self._sources:
-                add_task_vector(total, self._delta(source, matrix))
-            return leave_out_mean(total, [], len(self._sources))
-        artifact, left_out = self._total
-        with safe_open(artifact.path(TOTAL_FILE), "pt") as file:
-            total = file.get_tensor(matrix)
-        deltas = [self._delta(source, matrix) for source in left_out]
-        return leave_out_mean(total, deltas, len(self._sources) + len(left_out))
+        total = torch.zeros_like(self._pretrained[matrix], dtype=torch.float64)
+        for source in self._sources:
+            add_task_vector(total, self._delta(source, matrix))
+        return leave_out_mean(total, [], len(self._sources))
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
         ref = next(ref for ref in self._sources if ref.dataset == source)
@@ -253,19 +183,3 @@ class SourceSet(Sources):
             with suppress(FileNotFoundError):
                 return self._loaded.artifact(directions_address(self._backbone.name, source, size))
         return self._loaded.artifact(directions_address(self._backbone.name, source, fewest))
-
-    def _find_total(self) -> tuple[Artifact, list[SourceRef]] | None:
-        """Return a stored sum that covers all sources of the cell, and the list of the other sources in the sum.
-
-        Of several such sums, the one with the fewest other sources is returned. A sum with at least as many other
-        sources as the cell has sources is not used, because adding the cell's task vectors is then less work than
-        subtracting the others. ``None`` if no sum is left.
-        """
-        wanted, found = set(self._sources), []
-        for stored in stored_spectra(self._loaded.store, self._backbone.name, [TOTAL]):
-            artifact = self._loaded.artifact(stored)
-            covered = [SourceRef(dataset, digest) for dataset, digest in artifact.meta.get("sources", ())]
-            left_out = [source for source in covered if source not in wanted]
-            if wanted <= set(covered) and len(left_out) < len(wanted):
-                found.append((artifact, left_out))
-        return min(found, key=lambda total: len(total[1]), default=None)

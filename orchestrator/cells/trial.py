@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from orchestrator.artifacts.required import cell_artifacts
 from orchestrator.artifacts.spec import artifact_cache, clear_artifact_caches
-from orchestrator.artifacts.spectra import TOTAL, stored_spectra
+from orchestrator.artifacts.spectra import stored_directions
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, FailureKind
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
@@ -88,8 +88,8 @@ def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:
     try:
         loaded = artifact_cache(settings)
         reads = cell_artifacts(cell, loaded.catalog)
-        names = [TOTAL, *(source.dataset for source in reads.sources)] if reads.sources else []
-        addresses = [*reads.addresses, *stored_spectra(loaded.store, cell.backbone.name, names)]
+        names = [source.dataset for source in reads.sources]
+        addresses = [*reads.addresses, *stored_directions(loaded.store, cell.backbone.name, names)]
     except Exception:  # the cell has failed with the same error, which the caller records
         return False
     damaged = [address for address in addresses if not loaded.store.is_intact(address)]

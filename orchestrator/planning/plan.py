@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bolt.methods import METHODS
 from orchestrator.artifacts.adopted_source import AdoptedSource
-from orchestrator.artifacts.required import Totals, domain_totals, required_artifacts
+from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source, SourceModel
 from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog, CheckpointEntry, dataset_ref, own_splits
@@ -183,11 +183,7 @@ class Plan:
 
     def artifacts_of(self, cells: Iterable[Cell]) -> tuple[ArtifactSpec, ...]:
         """Return the artifacts that cells of the plan need, inputs first."""
-        return tuple(required_artifacts(cells, self._totals, self.catalog, self.sources))
-
-    @cached_property
-    def _totals(self) -> Totals:
-        return domain_totals(self.cells, self.sources)
+        return tuple(required_artifacts(cells, self.catalog, self.sources))
 
     def of_whole_grid(self, store: Store) -> Plan:
         """Return the plan of all cells of the file, including cells that ``--only`` leaves out, with their outcomes."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.artifacts.required import configured_method, domain_totals, required_artifacts
+from orchestrator.artifacts.required import configured_method, required_artifacts
 from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.catalog import Catalog, CheckpointEntry, backbone_ref
 from orchestrator.cells.measure import measure
@@ -114,7 +114,7 @@ def _plan(bundle: Bundle, drawn: list[Result], loaded: ArtifactCache) -> Plan:
     datasets = {name: catalog.datasets[name] for name in dict.fromkeys(names) if name in catalog.datasets}
     grid = Grid("bundle", "", "", cells, every, plans, datasets, {}, {}, 1.0)
     models = source_models(grid, catalog, loaded.data_root)
-    specs = required_artifacts(cells, domain_totals(every, models), catalog, models)
+    specs = required_artifacts(cells, catalog, models)
     missing = tuple(spec for spec in specs if not loaded.store.is_intact(spec.address, spec.identity))
     return Plan(grid, catalog, loaded.data_root, cells, models, missing=missing)
 

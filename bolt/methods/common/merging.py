@@ -81,7 +81,6 @@ register_merging = Registering(
     Method,
     tracks=frozenset({"fewshot", "ood"}),
     uses_sources=True,
-    uses_mean_task_vector=True,
     changes_tower=True,
     names_new_classes=True,
     tower_passes=lambda support_size, settings: TowerPasses(forward=images_scored(settings.alphas, support_size)),

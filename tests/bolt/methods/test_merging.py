@@ -113,7 +113,6 @@ def test_what_is_asked_of_the_sources_is_announced() -> None:
     for name, expected in {"tsv_merge": 48, "task_arithmetic": 0, "bolt": 12, "bolt_pooled": 12}.items():
         method = METHODS[name]
         assert method.source_directions(method.settings_class(), 768, 16) == expected
-        assert method.uses_mean_task_vector
     assert METHODS["tsv_merge"].source_directions(METHODS["tsv_merge"].settings_class(), 16, 40) == 1
 
 

@@ -15,8 +15,7 @@ from bolt.methods import METHODS
 from bolt.task.task import Adapted
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.source_model import SourceModel
-from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, build, with_inputs
-from orchestrator.artifacts.spectra import DomainTotal, SourceSet
+from orchestrator.artifacts.spec import ArtifactCache, build, with_inputs
 from orchestrator.cells.evaluation import evaluate_cell, name_new_classes
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.task import make_task
@@ -111,7 +110,6 @@ def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
 def test_the_targets_own_model_is_no_source_and_poisoning_it_changes_nothing(
     world: World, with_own_model: tuple[ArtifactCache, ArtifactCache], name: str
 ) -> None:
-    """The target's own task vector must not leak through the domain's total, which contains it."""
     cell = world.pick(name, "fewshot" if "fewshot" in METHODS[name].tracks else min(METHODS[name].tracks))
     assert cell.dataset.name not in {source.dataset for source in cell.sources}
     good, noisy = with_own_model
@@ -122,48 +120,24 @@ def test_the_targets_own_model_is_no_source_and_poisoning_it_changes_nothing(
 
 @pytest.fixture(scope="module")
 def with_own_model(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactCache, ArtifactCache]:
-    """Return two stores with the target's own model in the domain total. In one store the model is noise."""
+    """Return two stores with the target's own model. In one store the model is noise."""
     folder = tmp_path_factory.mktemp("own-model")
     (folder / "wide.yaml").write_text(grid_text(datasets=DATASETS[:2]))
     wide = load_grid(folder / "wide.yaml", world.catalog)
     good, noisy = (RunSettings(str(folder / name), device="cpu") for name in ("good", "noisy"))
     shutil.copytree(world.settings.store_url, good.store_url)
     store = Store(good.store_url)
-    (narrow,) = (one for one in make_plan(world.grid, world.catalog, store).artifacts if is_total(one))
-    (total,) = (one for one in make_plan(wide, world.catalog, store).artifacts if is_total(one))
-    shutil.rmtree(folder / "good" / narrow.address)
-    for spec in with_inputs([total]):
+    target, planned = world.pick("bolt").dataset, make_plan(wide, world.catalog, store).artifacts
+    (model,) = (spec for spec in planned if isinstance(spec, SourceModel) and spec.dataset == target)
+    for spec in with_inputs([model]):
         if not store.is_intact(spec.address, spec.identity):
             build(spec, good)
     shutil.copytree(good.store_url, noisy.store_url)
-    target = world.pick("bolt").dataset
-    (model,) = (spec for spec in total.inputs if isinstance(spec, SourceModel) and spec.dataset == target)
     found = Store(noisy.store_url).artifact(model.address)
     path = found.path("tower.safetensors")
     noise = torch.Generator().manual_seed(1)
     save_file({n: t + torch.randn(t.shape, generator=noise) for n, t in load_file(path).items()}, path)
-    shutil.rmtree(folder / "noisy" / total.address)
-    build(total, noisy)
     return ArtifactCache(good), ArtifactCache(noisy)
-
-
-def is_total(spec: ArtifactSpec) -> bool:
-    return isinstance(spec, DomainTotal)
-
-
-def test_the_noise_is_in_the_total_of_methods(
-    world: World, with_own_model: tuple[ArtifactCache, ArtifactCache]
-) -> None:
-    """Without this test, the test above could pass because the total lacks the target's model."""
-    cell = world.pick("bolt")
-    found = [SourceSet(loaded, cell.backbone, cell.sources)._total for loaded in with_own_model]
-    towers = []
-    for total in found:
-        assert total is not None
-        artifact, left_out = total
-        assert [source.dataset for source in left_out] == [cell.dataset.name]
-        towers.append(load_file(artifact.path("total.safetensors")))
-    assert any(not torch.equal(tensor, towers[1][name]) for name, tensor in towers[0].items())
 
 
 @pytest.mark.parametrize("track", ["fewshot", "tta", "meta"])

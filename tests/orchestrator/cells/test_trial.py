@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import bolt.methods
 from bolt.methods import METHODS, Method
@@ -18,18 +19,17 @@ from bolt.spectral.bases import pretrained_basis
 from bolt.task.scoring import Predictions, predict_classes
 from bolt.task.task import Adapted, Task
 from orchestrator.artifacts.images import Images, OfTestSplit
-from orchestrator.artifacts.required import domain_totals, required_artifacts
-from orchestrator.artifacts.source_model import Source, SourceModel
+from orchestrator.artifacts.source_model import Source, SourceModel, source_address
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, artifact_cache, build
-from orchestrator.artifacts.spectra import DomainTotal, SourceSet, directions_address
+from orchestrator.artifacts.spectra import SourceSet
 from orchestrator.cells import evaluation
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure
 from orchestrator.cells.task import make_task
 from orchestrator.cells.trial import classify_error, run_and_record
-from orchestrator.core.cell import Cell, MethodRef, SourceRef
+from orchestrator.core.cell import Cell, MethodRef
 from orchestrator.core.settings import RunSettings
-from orchestrator.planning.plan import make_plan, source_models
+from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
 from orchestrator.store.predictions import parse_predictions
 from tests.helpers.built_artifacts import BuiltArtifacts
@@ -68,19 +68,6 @@ def test_a_plan_counts_what_is_there(world: World) -> None:
     of_any_module = [*ArtifactSpec.__subclasses__(), *Source.__subclasses__(), *OfTestSplit.__subclasses__()]
     shipped = {kind.__name__ for kind in of_any_module if kind.__module__.startswith("orchestrator.")}
     assert kinds == shipped - {"Source", "OfTestSplit", "TestViewFeatures", "MetaStart", "AdoptedSource", "HeldOutFold"}
-
-
-def test_the_domain_total_stays_the_same_while_cells_finish(world: World) -> None:
-    """The total once covered the sources of open cells only, so a resumed run built another total."""
-    models = source_models(world.grid, world.catalog, None)
-    totals = {
-        spec
-        for cell in world.grid.cells
-        if cell.sources
-        for spec in required_artifacts([cell], domain_totals(world.grid.cells, models), world.catalog, models)
-        if isinstance(spec, DomainTotal)
-    }
-    assert len(totals) == 1
 
 
 def test_inputs_come_before_what_reads_them(world: World, tmp_path: Path) -> None:
@@ -194,24 +181,17 @@ def test_cached_support_features_are_those_of_the_views(world: World, loaded: Ar
         torch.testing.assert_close(support.features(view), direct, rtol=1e-5, atol=1e-5)
 
 
-def test_the_domain_total_gives_the_bits_of_the_direct_sum(world: World, loaded: ArtifactCache) -> None:
+def test_the_mean_task_vector_is_that_of_the_files_in_float64(world: World, loaded: ArtifactCache) -> None:
     cell = world.pick("bolt")
-    by_total = CellInputs(cell, loaded).sources
-    assert by_total._total is not None
-    direct = SourceSet(loaded, cell.backbone, cell.sources)
-    direct._total = None
+    sources, frozen = CellInputs(cell, loaded).sources, loaded.backbone(cell.backbone).tower.state_dict_open_clip()
+    assert cell.dataset.name not in sources.names
+    files = [
+        load_file(loaded.artifact(source_address(cell.backbone.name, source)).path("tower.safetensors"))
+        for source in cell.sources
+    ]
     for matrix in ("transformer.resblocks.0.attn.in_proj_weight", "proj"):
-        assert torch.equal(by_total.mean_task_vector(matrix), direct.mean_task_vector(matrix))
-
-
-def test_the_directions_of_a_dataset_called_total_are_no_total(world: World, loaded: ArtifactCache) -> None:
-    cell, store = world.pick("bolt"), loaded.store
-    whole = SourceSet(loaded, cell.backbone, cell.sources)._total
-    address = directions_address(cell.backbone.name, SourceRef("total", "0" * 8), 16)
-    with store.building(address, {"kind": "SourceDirections"}):
-        pass
-    assert SourceSet(loaded, cell.backbone, cell.sources)._total == whole
-    store.files.remove_folder(address)
+        mean = torch.stack([(file[matrix] - frozen[matrix]).double() for file in files]).mean(dim=0)
+        torch.testing.assert_close(sources.mean_task_vector(matrix), mean.float(), rtol=0, atol=2**-40)
 
 
 def test_a_basis_of_pretrained_weights_is_computed_once_for_all_targets(world: World, loaded: ArtifactCache) -> None:
@@ -274,7 +254,6 @@ def test_a_cell_that_fails_is_recorded_with_its_reason(world: World, name: str, 
     [
         ("tip_adapter", "features/*glyph-inks*support*/*/features.safetensors"),
         ("bolt", "spectra/*glyph-digits.top*/*/directions.safetensors"),
-        ("bolt", "spectra/*total*/*/total.safetensors"),
     ],
 )
 def test_a_cell_that_read_a_damaged_artifact_is_to_be_tried_again(

@@ -91,7 +91,7 @@ def test_an_exported_model_is_the_measured_one(method: str, track: str, world: W
     assert made.accuracy == result.accuracies[0]
     assert made.warnings == ()
     backbone = world.loaded.backbone(result.cell.backbone)
-    sources = CellInputs(result.cell, world.loaded).sources if METHODS[method].uses_mean_task_vector else None
+    sources = CellInputs(result.cell, world.loaded).sources if METHODS[method].uses_sources else None
     images = world.loaded.get(Images(result.cell.dataset, "test", backbone.input_size))
     ((recorded,),) = Store(world.settings.store_url).read_predictions([result]).values()
     for form in FORMS if (method, track) == ("bolt", "fewshot") else ("adapter",):
