@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import socket
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import psutil
 import yaml
 
 from orchestrator.core.events import Resources
-from orchestrator.execution.process import delay_interrupt
+from orchestrator.execution.process import delay_interrupt, standard_error_to
 from orchestrator.util.errors import UserError, one_line
 
 WORKER_SECONDS = 150.0
@@ -31,6 +32,8 @@ HEAD_RESOURCE = "node:__internal_head__"
 CONFIG_OPTION, ADDRESS_OPTION = "--autoscaling-config=", "--gcs-address="
 """Options of the autoscaler's process."""
 
+_WRONG_TOKEN = b"InvalidAuthToken"
+"""Ray's native code writes this to standard error if the token is missing or wrong. Ray's exception does not say so."""
 _TOKEN = secrets.token_hex(32)
 """The token of all Ray instances that this process starts. One token is enough, because Ray reads it only once."""
 
@@ -84,25 +87,31 @@ def check_address(address: str) -> None:
 def join(address: str, worker_env: Mapping[str, str]) -> None:
     """Connect this process to the cluster at ``auto`` or ``host:port``. Raises ``UserError`` if that fails.
 
-    If the token is missing or wrong, Ray says so on standard error, and the error's hint names the token's file.
     ``worker_env`` are environment variables of this driver's workers.
     """
     import ray
 
-    try:
-        with delay_interrupt():
-            ray.init(
-                address=address,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                runtime_env={"env_vars": dict(worker_env)},
-            )
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        if len(versions := VERSIONS.findall(str(error))) == 2:
-            theirs, own = (f"Ray {ray_version} and Python {python}" for ray_version, python in versions)
-            hint = "use the same versions here: a worker reads what the driver wrote"
-            raise _of_address(address, f"the cluster runs {theirs}, but this process runs {own}", hint) from None
-        raise _cannot_join(address, one_line(error)) from error
+    with tempfile.TemporaryFile() as messages:
+        try:
+            with delay_interrupt(), standard_error_to(messages.fileno()):
+                ray.init(
+                    address=address,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    runtime_env={"env_vars": dict(worker_env)},
+                )
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            messages.seek(0)
+            if _WRONG_TOKEN in messages.read():
+                found = "another one" if os.environ.get("RAY_AUTH_MODE") == "token" else "none"
+                hint = "copy ~/.ray/auth_token from the cluster's head to this machine, readable by you alone"
+                what = f"the Ray cluster asks for its token, and this machine has {found}"
+                raise _of_address(address, what, hint) from None
+            if len(versions := VERSIONS.findall(str(error))) == 2:
+                theirs, own = (f"Ray {ray_version} and Python {python}" for ray_version, python in versions)
+                hint = "use the same versions here: a worker reads what the driver wrote"
+                raise _of_address(address, f"the cluster runs {theirs}, but this process runs {own}", hint) from None
+            raise _cannot_join(address, one_line(error)) from error
 
 
 def check_workers(address: str) -> Resources:
@@ -175,7 +184,7 @@ def limits_from_config(config: dict[str, Any]) -> Resources:
 
 
 def _cannot_join(address: str, reason: str) -> UserError:
-    hint = "is the cluster running (`ray status`)? is the port open? is ~/.ray/auth_token that of the head?"
+    hint = "is the cluster running (`ray status`)? is the port open? is ~/.ray/auth_token the cluster's token?"
     return _of_address(address, f"no Ray cluster answers ({reason})", hint)
 
 

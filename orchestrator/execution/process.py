@@ -1,8 +1,9 @@
-"""Settings of this process that are changed for a block or read in a worker: signals, environment, log."""
+"""Settings of this process that are changed for a block or read in a worker: signals, environment, output."""
 
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -63,6 +64,23 @@ def environment_variables(values: Mapping[str, str]) -> Iterator[None]:
         for name in values:
             os.environ.pop(name, None)
         os.environ.update(before)
+
+
+@contextlib.contextmanager
+def standard_error_to(file: int) -> Iterator[None]:
+    """Send this process's standard error to a file descriptor during the block.
+
+    Ray's native code writes messages to standard error, and no setting of Ray sends them elsewhere.
+    """
+    sys.stderr.flush()
+    before = os.dup(2)
+    os.dup2(file, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def worker_log() -> str:

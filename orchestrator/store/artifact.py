@@ -36,12 +36,14 @@ class Artifact(BaseModel, strict=True, frozen=True):
         identity: everything that the content depends on, as plain JSON types.
         meta: facts that the builder recorded (class names, counts, accuracies).
         files: file name -> (path in the store, size in bytes, sha256).
+        tags: file name -> the tag (ETag) that a remote store gave the file when it was written.
     """
 
     address: str
     identity: Any
     meta: dict[str, Any]
     files: dict[str, tuple[str, Count, Checksum]]
+    tags: dict[str, str] = {}
     _store: Files = PrivateAttr()
 
     @classmethod
@@ -94,7 +96,7 @@ class Artifact(BaseModel, strict=True, frozen=True):
     def verify(self) -> None:
         """Check the size of every file, and the content of files up to ``HASHED_BYTES`` in a local store.
 
-        The content of a remote file is checked when it is downloaded. Raises :class:`CorruptArtifact`.
+        A file of a remote store is downloaded and hashed only if its tag has changed. Raises :class:`CorruptArtifact`.
         """
         folders = {stored.rpartition("/")[0] for stored, _, _ in self.files.values()}
         versions = {
@@ -105,8 +107,13 @@ class Artifact(BaseModel, strict=True, frozen=True):
             if found is None or found.size != size:
                 has = f"has {found.size} bytes" if found else "is missing"
                 raise CorruptArtifact(f"{self.address}/{name} {has}, but its manifest says {size} bytes")
-            hashed = self._store.is_local and size <= HASHED_BYTES
-            if hashed and file_digest(self._store.path_inside(stored)) != digest:
+            if self._store.is_local:
+                changed = size <= HASHED_BYTES and file_digest(self._store.path_inside(stored)) != digest
+            elif changed := found.tag != self.tags.get(name, found.tag):
+                with node_cache().scratch() as folder:  # not read from the cache, which may have an older copy
+                    self._store.download(stored, folder / name)
+                    changed = file_digest(folder / name) != digest
+            if changed:
                 raise CorruptArtifact(f"{self.address}/{name} was changed: its checksum differs")
 
 

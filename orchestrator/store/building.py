@@ -115,8 +115,11 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
                 name: (f"{address}/{attempt}/{name}", path.stat().st_size, file_digest(path))
                 for name, path in built.items()
             }
+            tags = {}
             if not store.is_local:
                 store.map(lambda path: store.upload(path, f"{address}/{attempt}/{path.name}"), built.values())
+                uploaded = store.versions(f"{address}/{attempt}")
+                tags = {name: version.tag for name, version in uploaded.items() if version.tag}
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, OSError) and (reason := DISK_ERRORS.get(error.errno or 0)):
@@ -125,7 +128,7 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
             raise
         finally:
             progress.remove()
-        finished = Artifact(address=address, identity=identity, meta=builder.meta, files=files)
+        finished = Artifact(address=address, identity=identity, meta=builder.meta, files=files, tags=tags)
         store.write(f"{address}/manifest.json", finished.manifest())
         (folder / OWNER_FILE).unlink(missing_ok=True)
         if not store.is_local:

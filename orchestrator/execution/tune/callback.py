@@ -21,6 +21,9 @@ from orchestrator.store.errors import RunStopped
 from orchestrator.util.errors import one_line
 from orchestrator.util.units import human_duration
 
+NODE_LOSSES = 10
+"""A cell fails when this many of its attempts have lost their node. They do not count towards ``max_attempts``."""
+
 
 class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
     """Turns the reports of Tune into events and puts them into the queue ``events``. It is called in Tune's thread.
@@ -52,7 +55,7 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
         self.stop_requested = False
         self._cells, self._waiting, self._store_url = cells, waiting, store_url
         self._max_attempts, self._on_gpu_oom = max_attempts, on_gpu_oom
-        self._starts, self._failures = Counter[int](), Counter[int]()
+        self._starts, self._failures, self._node_losses = Counter[int](), Counter[int](), Counter[int]()
         self._first_request: dict[int, Resources] = {}
         self._ended: set[int] = set()
         self._workers: dict[str, tuple[Any, float]] = {}
@@ -123,8 +126,8 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
             if not self._retry_with_more(trial, event.problem):
                 self._end(trial, event)
         else:
-            self._failures[number] += 1
-            if self._failures[number] < self._max_attempts:
+            (self._node_losses if worker.node_lost(text) else self._failures)[number] += 1
+            if self._failures[number] < self._max_attempts and self._node_losses[number] < NODE_LOSSES:
                 self._requeue(trial, _request(trial), first=True)
             else:
                 self._end(trial, event)

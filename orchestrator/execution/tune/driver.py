@@ -58,9 +58,10 @@ def run_cells(
         on_event: called in the thread that called ``run_cells``, one event at a time. It may return cells of ``later``,
             which then run too.
         later: cells that ``on_event`` may return. The workers are kept for them.
-        max_attempts: how often a cell is started if its worker or its node dies, or if its runner raises. A cell that
-            runs out of GPU memory is started once more with a whole GPU. A cell that runs out of main memory is started
-            once more alone on a node.
+        max_attempts: how often a cell is started if its worker dies or its runner raises. If a whole node is lost,
+            the start does not count, but a cell fails when it loses its tenth node. A cell that runs out of GPU memory
+            is started once more with a whole GPU. A cell that runs out of main memory is started once more alone on a
+            node.
         capacity: returns the CPUs and GPUs that the cluster has or can grow to; by default, those that it has now.
         on_gpu_oom: called with a cell that ran out of GPU memory, and the share of a GPU it had.
         work: returns the number of operations of a cell. Near the end, a waiting cell with many operations runs first.

@@ -67,6 +67,11 @@ def worker_died(text: str) -> bool:
     return text.startswith(_DIED) or (text.startswith("The actor ") and "is unavailable:" in text.partition("\n")[0])
 
 
+def node_lost(text: str) -> bool:
+    """Return whether a worker was lost because its node died or could not be reached."""
+    return worker_died(text) and ("node has died" in text or "is unavailable:" in text)
+
+
 def failure(cell: Cell, text: str, kernel_killed: bool) -> CellEvent:
     """Return the failure of a cell whose runner has raised or whose worker has died. ``text``: Tune's report of it.
 

@@ -82,9 +82,9 @@ UNREACHABLE = "The actor 0a is unavailable: rpc error. The task may or may not h
 RAISED = 'Traceback:\n  File "x.py"\nValueError: the node has died, said a method'
 
 
-def test_a_dead_worker_and_a_lost_node_are_told_from_an_exception() -> None:
-    died = [worker.worker_died(text) for text in (KILLED, NODE_DIED, UNREACHABLE, RAISED)]
-    assert died == [True, True, True, False]
+def test_a_lost_node_is_told_from_a_dead_worker_and_from_an_exception() -> None:
+    lost = [worker.node_lost(text) for text in (KILLED, NODE_DIED, UNREACHABLE, RAISED)]
+    assert lost == [False, True, True, False]
     assert worker.failure_line(KILLED).startswith("the worker process died: Worker unexpectedly exits")
     assert worker.failure_line(RAISED) == "ValueError: the node has died, said a method"
 
