@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
-from types import NoneType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from types import NoneType, UnionType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_origin, overload
 
 import numpy as np
 
@@ -146,6 +146,8 @@ class Method:
             object.__setattr__(self, "name", self.adapt.__module__.rpartition(".")[2])
         if isinstance(self.tracks, set | list | tuple):
             object.__setattr__(self, "tracks", frozenset(self.tracks))
+        for field in dataclasses.fields(self):
+            _check_type(f"method {self.name!r}: {field.name}", getattr(self, field.name), field.type)
         if self.settings_class is NoneType:
             with suppress(KeyError, NameError):  # no parameter of this name, or a type that is imported for mypy only
                 stated = inspect.signature(self.adapt, eval_str=True).parameters["settings"].annotation
@@ -287,6 +289,15 @@ class Method:
 
 def _ignore(epoch: int, value: Any) -> None:
     """Do nothing."""
+
+
+def _check_type(name: str, value: Any, annotation: Any) -> None:
+    """Raise ``ValueError`` if ``value`` is not of the annotated type. The types of its members are not checked."""
+    kinds = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    classes = [get_origin(kind) or kind for kind in kinds]
+    if not isinstance(value, (*classes, *([int] if float in classes else []))):
+        words = " or ".join("None" if kind is NoneType else kind.__name__ for kind in classes)
+        raise ValueError(f"{name} is {value!r}; it takes a value of the type {words}")
 
 
 def _converted(setting: str, value: Any, default: Any) -> Any:

@@ -1,7 +1,7 @@
 """Every method runs on a small world, repeats bit for bit, and obeys the protocol's switches."""
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -250,8 +250,7 @@ def test_a_method_is_registered_by_a_decorator_or_by_a_call(monkeypatch: pytest.
         raise AssertionError
 
     called = register_tower_training(name="called", title="By its name", paper=None, adapt=adapt, changes_tower=False)
-    named, listed = base.METHODS["test_methods"], cast(Any, ["fewshot"])
-    assert replace(named, tracks=listed).tracks == frozenset({"fewshot"})
+    named = base.METHODS["test_methods"]
     assert named == replace(called, name="test_methods", title="By its file", changes_tower=True)
     assert named.adapt is adapt
     assert base.METHODS["called"] is called
@@ -264,6 +263,20 @@ def test_a_method_is_registered_by_a_decorator_or_by_a_call(monkeypatch: pytest.
     adapt.__module__ = "__main__"
     with pytest.raises(ValueError, match="'__main__'"):
         register_tower_training(title="In a notebook", paper=None)(adapt)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"palette": "3"}, {"version": "2"}, {"tracks": "fewshot"}, {"paper": 5}, {"candidates": ()},
+     {"training_forwards": "3"}, {"meta_recipe": 1}, {"name": None}, {"adapt": "adapt"}],
+)  # fmt: skip
+def test_a_field_of_the_wrong_type_is_refused_when_the_method_is_made(wrong: dict[str, Any]) -> None:
+    """A text as ``palette`` stopped the report, and one as ``tracks`` was read letter by letter."""
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .*; it takes a value of the type"):
+        replace(METHODS["zero_shot"], **wrong)
+    assert replace(METHODS["zero_shot"], palette=3, training_forwards=2).palette == 3
+    listed: Any = ["fewshot"]
+    assert replace(METHODS["zero_shot"], tracks=listed).tracks == frozenset({"fewshot"})
 
 
 def _no_parameter(task: Task, config: BoltSettings) -> None: ...
