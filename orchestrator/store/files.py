@@ -329,12 +329,23 @@ def _open_filesystem(url: str) -> tuple[Any, str]:
             root = os.path.abspath(os.path.expanduser(rest if separator else url))
         else:
             filesystem, root = fsspec.core.url_to_fs(url, **options)
+        if "file" in filesystem.protocol:
+            _check_name(root)
     except (ValueError, ImportError, OSError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or one_line(error)
         needed = "s3:// needs s3fs: pip install 'bolt-orchestrator[cluster]'"
         hint = f"give a folder, or a URL whose driver is installed ({needed})"
         raise UserError(f"cannot use {short_repr(url)} as a store: {reason}", hint=hint) from None
     return filesystem, str(root).rstrip("/")
+
+
+def _check_name(root: str) -> None:
+    """Raise ``OSError`` for a name that no file system allows. The first read reports any other problem of the disk."""
+    try:
+        os.stat(root)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise
 
 
 def _scan(folder: str) -> Iterator[tuple[str, FileVersion]]:

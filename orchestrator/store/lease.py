@@ -101,6 +101,8 @@ def grid_lease(files: Files, grid: str, notify: Callable[[str], None] = lambda m
     another process holds the lease.
     """
     name, mine, ended = f"locks/{grid}.lease", Owner(), threading.Event()
+    root = Path(files.root) if files.is_local else None
+    is_new = root is not None and not root.exists()
 
     def renew() -> None:
         while not ended.wait(RENEW_SECONDS):
@@ -114,10 +116,10 @@ def grid_lease(files: Files, grid: str, notify: Callable[[str], None] = lambda m
     thread = threading.Thread(target=renew, name="lease", daemon=True)
     try:  # a signal may come as soon as the file is there
         if files.create(name, mine.content()):
-            settle = not files.is_local
+            settle = root is None
         else:
             former = _wait_until_free(files, name, grid, notify)
-            settle = not files.is_local or former is None or not former.is_here
+            settle = root is None or former is None or not former.is_here
             files.write(name, mine.content())
         time.sleep(SETTLE_SECONDS if settle else 0.0)
         if (owner := Owner.read(files, name)) is not None and owner.token != mine.token:
@@ -132,6 +134,10 @@ def grid_lease(files: Files, grid: str, notify: Callable[[str], None] = lambda m
             owner = Owner.read(files, name)
             if owner is not None and owner.token == mine.token:
                 files.remove(name)
+            if root is not None and [path.name for path in root.iterdir()] == ["locks"]:  # nothing was written
+                (root / "locks").rmdir()
+                if is_new:
+                    root.rmdir()
 
 
 def _wait_until_free(files: Files, name: str, grid: str, notify: Callable[[str], None]) -> Owner | None:

@@ -13,7 +13,7 @@ from orchestrator.cli.options import at_home
 from orchestrator.cli.project import read_project
 from orchestrator.util.errors import UserError
 from tests.helpers.command import invoke as run
-from tests.helpers.photographs import write_photographs
+from tests.helpers.photographs import break_file, write_photographs
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +88,17 @@ def test_a_wrong_project_file_is_named(folder: Path, text: str, named: str) -> N
 def test_doctor_makes_no_folder(folder: Path) -> None:
     assert "made by the first run" in run("doctor", "--store", "not-yet")
     assert not (folder / "not-yet").exists()
+
+
+def test_a_grid_that_is_refused_leaves_no_folder(folder: Path) -> None:
+    run("data", "add", "pictures/ware")
+    break_file(folder / "pictures" / "ware" / "red_mug" / "001.jpg")
+    (folder / "mine").mkdir()
+    for store in ("not-yet", "mine"):
+        with pytest.raises(UserError):
+            run("grid", "ware.yaml", "--set", "shots=1", "--local", "--store", store)
+    assert not (folder / "not-yet").exists()
+    assert list((folder / "mine").iterdir()) == []
 
 
 def test_values_that_a_filter_takes_are_listed_in_their_order(folder: Path) -> None:

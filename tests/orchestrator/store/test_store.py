@@ -241,11 +241,10 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_temporary_one(tmp_path:
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_a_store_that_cannot_exist_is_a_users_error() -> None:
+@pytest.mark.parametrize("url", ["nosuchscheme://bucket", f"/tmp/{'x' * 300}", "/tmp/\0"])
+def test_a_store_that_cannot_exist_is_a_users_error(url: str) -> None:
     with pytest.raises(UserError, match="cannot use"):
-        Store("nosuchscheme://bucket")
-    with pytest.raises(UserError, match="name too long"):
-        Store(f"/tmp/{'x' * 300}").result_ids()
+        Store(url)
 
 
 def test_a_disk_that_is_away_is_an_error_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
