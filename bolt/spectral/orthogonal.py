@@ -20,12 +20,14 @@ the smallest eigenvalue with a relative error of 1e-9."""
 def polar_factor(stack: Tensor) -> Tensor:
     """Return the matrix with orthonormal columns nearest to a stack (m, r): P Q^T, where the stack is P S Q^T.
 
-    The columns must be linearly independent. Otherwise the nearest matrix is not unique.
+    Raises ``ValueError`` if the columns are linearly dependent, because the nearest matrix is then not unique.
     """
     wide = stack.double()
     nearest = _polar_by_gram(wide)
     if nearest is None:
-        p, _, qh = torch.linalg.svd(wide, full_matrices=False)
+        p, s, qh = torch.linalg.svd(wide, full_matrices=False)
+        if len(s) < stack.shape[1] or bool(s[-1] <= torch.finfo(torch.float64).eps * max(stack.shape) * s[0]):
+            raise ValueError(f"a {tuple(stack.shape)} matrix with dependent columns has no unique polar factor")
         nearest = torch.mm(p, qh)
     return nearest.to(stack.dtype).contiguous()
 

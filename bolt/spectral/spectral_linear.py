@@ -71,6 +71,9 @@ class SpectralLinear(nn.Module):
         coefficients: s (r,), the only trainable tensor.
         sign: ``free`` uses s; ``relu`` uses max(s, 0), as the authors' code does, so entries at or below zero get no
             gradient.
+
+    Raises:
+        ValueError: if the shapes of basis, coefficients and weight do not fit.
     """
 
     u: Tensor
@@ -78,6 +81,11 @@ class SpectralLinear(nn.Module):
 
     def __init__(self, linear: nn.Linear, basis: Basis, s0: Tensor, sign: Sign = "free") -> None:
         super().__init__()
+        if (basis.u.shape[0], basis.v.shape[0]) != tuple(linear.weight.shape) or s0.shape != (basis.rank,):
+            raise ValueError(
+                f"a basis {tuple(basis.u.shape)}, {tuple(basis.v.shape)} with {tuple(s0.shape)} coefficients does not "
+                f"fit a weight {tuple(linear.weight.shape)}"
+            )
         self.weight, self.bias, self.sign = linear.weight, linear.bias, sign
         self.register_buffer("u", basis.u.to(linear.weight), persistent=False)
         self.register_buffer("v", basis.v.to(linear.weight), persistent=False)

@@ -136,7 +136,7 @@ def test_directions_stop_at_the_rank() -> None:
     assert top_directions(torch.zeros(4, 5), 2).v.shape == (5, 0)
 
 
-def test_what_has_no_directions_or_no_basis_is_refused() -> None:
+def test_what_has_no_directions_no_basis_or_no_polar_factor_is_refused() -> None:
     for value in (math.nan, math.inf):
         matrix = random_matrix(4, 4, 0)
         matrix[2, 1] = value
@@ -144,6 +144,9 @@ def test_what_has_no_directions_or_no_basis_is_refused() -> None:
             top_directions(matrix, 2)
     with pytest.raises(ValueError, match=r"\(4, 2\).*\(5, 4\)"):
         orthonormal_basis([top_directions(random_matrix(4, 5, 0), 2)], (5, 4))
+    for stack in (torch.ones(4, 2), torch.zeros(4, 2), torch.eye(3)[:2]):
+        with pytest.raises(ValueError, match="dependent columns"):
+            polar_factor(stack)
 
 
 @pytest.mark.parametrize(

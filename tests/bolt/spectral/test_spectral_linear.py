@@ -131,6 +131,14 @@ def test_relu_uses_positive_coefficients_and_never_moves_the_others() -> None:
     assert (gradient == 0).tolist() == [False, True, True, False]
 
 
+def test_a_basis_of_another_shape_is_refused() -> None:
+    linear, basis, s0 = random_spectral()
+    with pytest.raises(ValueError, match="does not fit"):
+        SpectralLinear(linear, Basis(basis.v, basis.u), s0)
+    with pytest.raises(ValueError, match="does not fit"):
+        SpectralLinear(linear, basis, s0[:2])
+
+
 def attached(backbone: Backbone) -> tuple[dict[str, Basis], dict[str, Tensor]]:
     sources = RandomSources(backbone)
     start = {name: sources.pooled_basis(name, 2) for name in matrix_modules(backbone.tower)}
