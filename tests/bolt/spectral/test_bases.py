@@ -341,7 +341,7 @@ def test_pooling_coefficients_equals_pooling_task_vectors(count: int, shape: tup
     assert isinstance(start, PooledBasis)
     separately = torch.stack([diagonal_coefficients(start.basis, matrix) for matrix in matrices]).mean(dim=0)
     error = (start.pooled - separately).norm() / separately.norm().clamp_min(1e-12)
-    assert float(error) < 1e-10
+    assert float(error) < 1e-5  # the mean of task vectors is float32
 
 
 def test_a_basis_has_as_many_columns_as_its_sources_may_give() -> None:
