@@ -77,12 +77,12 @@ def test_half_of_the_boxes_of_a_support_are_mirrored_and_none_of_a_source() -> N
 
 def test_boxes_are_distributed_as_torchvisions() -> None:
     torch.manual_seed(0)
-    image = torch.empty(3, 60, 100)
+    image = torch.empty(3, 600, 1000)
     theirs = np.array([transforms.RandomResizedCrop.get_params(image, [0.5, 1], [3 / 4, 4 / 3]) for _ in range(3000)])
-    drawn = [draw_box(60, 100, key, SUPPORT_CROP) for key in range(3000)]
+    drawn = [draw_box(600, 1000, key, SUPPORT_CROP) for key in range(3000)]
     ours = np.array([[box.top, box.left, box.height, box.width] for box in drawn])
-    np.testing.assert_allclose(ours.mean(axis=0), theirs.mean(axis=0), atol=0.6)
-    np.testing.assert_allclose(ours.std(axis=0), theirs.std(axis=0), atol=0.6)
+    np.testing.assert_allclose(ours.mean(axis=0), theirs.mean(axis=0), atol=4)
+    np.testing.assert_allclose(ours.std(axis=0), theirs.std(axis=0), atol=4)  # 5.6 if every box lay in the middle
 
 
 def test_very_long_images_get_the_largest_allowed_box() -> None:
