@@ -5,7 +5,7 @@ A method is on the Pareto frontier if no cheaper method is better.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -61,17 +61,15 @@ def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table |
                 summary_entry(group, method, mean),
                 number(cost.operations, ",.0f"),
                 number(cost.seconds),
-                number(median(row.eval_seconds for row in group.rows_at(method, k))),
                 number(cost.memory / 2**20 if cost.memory is not None else None, ",.0f"),
                 number(cost.parameters, ",.0f"),
             )
         )
     note = (
         f"Mean {group.mean_text}. {_frontiers_text(grid, found, 8)} {_NOTE} Operations to adapt, in forward "
-        "passes of one image; seconds to adapt and to score, wall-clock; peak memory in MiB."
+        "passes of one image; seconds to adapt, wall-clock; peak memory in MiB."
     )
-    costs = ("operations", "seconds", "score s", "MiB", "trainable parameters")
-    header = ("method", "nothing is better for", "mean", *costs)
+    header = ("method", "nothing is better for", "mean", "operations", "seconds", "MiB", "trainable parameters")
     title = "Costs, and the methods that no cheaper method beats"
     return group_table(group, "frontier", title, note, header, rows, k=k, text_columns=2)
 

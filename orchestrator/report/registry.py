@@ -94,6 +94,8 @@ REPORT_TABLES: list[Kind[Table]] = [
     Kind(paper_tables, "paper"),
     Kind(tables_beside_measured, "paper"),
     Kind(whole_grid.sources_table, "sources"),
+    Kind(whole_grid.costs_tables, "costs"),
+    Kind(whole_grid.short_classes_table, "short_classes"),
     Kind(whole_grid.missing_table, "missing"),
     Kind(whole_grid.left_out_table, "left_out"),
     Kind(whole_grid.cells_without_result_table, "files"),

@@ -76,8 +76,8 @@ def _with_warnings(note: str, group: ComparisonGroup, grid: GridResults) -> str:
         for (k, dataset), row in sorted(short.items())
     ]
     if len(short) > 3:
-        more = pluralize(len(short) - 3, "more pair")
-        warnings[3:] = [f"{more} of dataset and k: see the column short_classes of rows.csv."]
+        counted = f"On {len(short)} pairs of dataset and k some classes have fewer than k training images"
+        warnings = [f"{counted} (table short_classes); all of these were taken."]
     if group.scored_on_other_images:
         methods = ", ".join(grid.display_names[method] for method in group.scored_on_other_images)
         warnings.append(f"Scored on other images than the rest: {methods}; compare gains, not accuracies.")

@@ -1,10 +1,53 @@
-"""Tables about the whole grid: source models, what a race left out, and cells without a result."""
+"""Tables about the whole grid: costs, source models, classes with too few images, and cells without a result."""
+
+from collections.abc import Iterator
+from statistics import median
 
 from orchestrator.report.analysis import GridResults
+from orchestrator.report.styles import DASH
 from orchestrator.report.tables.common import method_entry
-from orchestrator.report.tables.table import Entry, Table, difference, number
+from orchestrator.report.tables.table import Entry, Table, difference, number, with_dagger
+from orchestrator.tracks import stored_track
 from orchestrator.util.grouping import grouped
+from orchestrator.util.identity import slug
 from orchestrator.util.units import listed
+
+
+def costs_tables(grid: GridResults) -> Iterator[Table]:
+    """Make a table for each track: what a cell costs, by method, backbone and protocol."""
+    for track in grid.tracks:
+        rows = [row for row in grid.rows if row.track == track]
+        ks = sorted({row.k for row in rows} - {0})
+        cells = {row.cell_id: row for row in rows}.values()
+        groups = grouped(cells, lambda row: (row.backbone, row.protocol, row.method))
+        protocols = list(dict.fromkeys(row.protocol for row in rows))
+        order = sorted(groups, key=lambda group: (group[0], protocols.index(group[1]), grid.methods.index(group[2])))
+        lines = []
+        for backbone, protocol, method in order:
+            own = groups[backbone, protocol, method]
+            parameters = sorted({row.trainable_parameters for row in own})
+            smallest_and_largest = dict.fromkeys((f"{parameters[0]:,}", f"{parameters[-1]:,}"))
+            fits = [[row.fit_seconds for row in own if row.k in (0, k)] for k in ks or [0]]
+            line = (
+                method_entry(grid, method),
+                Entry(backbone),
+                Entry(protocol),
+                Entry(f" {DASH} ".join(smallest_and_largest), value=float(parameters[-1])),
+                *(number(median(fit) if fit else None) for fit in fits),
+                number(median(row.eval_seconds for row in own)),
+                number(max(row.peak_memory_mib for row in own), ",.0f"),
+                number(len(own), "d"),
+            )
+            lines.append(with_dagger(line, any(row.selects_on_test for row in own)))
+        fit_titles = [f"fit s, k = {k}" for k in ks] or ["fit s"]
+        note = (
+            "Trainable parameters (fewest and most over datasets), median seconds to adapt and to score, largest peak "
+            "memory in MiB. Seconds are wall-clock on the machines that ran the cells and include waiting for others."
+        )
+        title = f"Costs per cell, {stored_track(track).title}"
+        header = ("method", "backbone", "protocol", "trained", *fit_titles, "score s", "peak MiB", "cells")
+        table = Table(f"costs_{slug(track)}", title, note, header, tuple(lines), text_columns=3)
+        yield table.without_constant_columns(2, 3)
 
 
 def sources_table(grid: GridResults) -> Table | None:
@@ -33,6 +76,21 @@ def sources_table(grid: GridResults) -> Table | None:
     header = (*titles, "zero-shot", "fine-tuned", "gain", "test images")
     table = Table("sources", "Source models on their own task", note, header, tuple(rows), text_columns=len(titles))
     return table if some_without_gain else table.without_columns([3])
+
+
+def short_classes_table(grid: GridResults) -> Table | None:
+    """Make a table of the datasets that have classes with fewer than k training images; ``None`` without any."""
+    groups = {(row.dataset, row.domain, row.k, row.protocol): row for row in grid.rows if row.short_classes}
+    if not groups:
+        return None
+    rows = []
+    for (dataset, domain, k, protocol), row in sorted(groups.items()):
+        counts = (number(count, "d") for count in (k, row.short_classes, row.classes))
+        rows.append(with_dagger((Entry(dataset), Entry(domain), Entry(protocol), *counts), row.selects_on_test))
+    title = "Classes with fewer than k images"
+    note = "Classes with fewer than k training images. The protocol takes all images that such a class has."
+    header = ("dataset", "domain", "protocol", "k", "short classes", "classes")
+    return Table("short_classes", title, note, header, tuple(rows), text_columns=3)
 
 
 def missing_table(grid: GridResults) -> Table | None:

@@ -10,9 +10,10 @@ import pytest
 from bolt.protocol import STRICT, Protocol
 from orchestrator.report.figures.curves import accuracy_after_epochs
 from orchestrator.report.tables.accuracy import base_to_new_table, dataset_table, epochs_table, main_table, shift_table
+from orchestrator.report.tables.formats import to_csv
 from orchestrator.store.results import Result
 from tests.helpers.small_results import DATASETS, ZERO_SHOT, arrange, base_to_new_result, cell, grid, result
-from tests.orchestrator.report.test_claims import page_html
+from tests.orchestrator.report.test_claims import page_html, table_of
 
 
 def at_test_time(method: str, dataset: str, seed: int, accuracy: float, protocol: Protocol = STRICT) -> Result:
@@ -28,6 +29,7 @@ def test_tracks_have_groups_tables_and_sentences_of_their_own() -> None:
     first, second = (group.mean("BOLT", group.ks[-1]) for group in arranged.groups)
     assert (first.mean, second.mean) == (pytest.approx(60 + 4 + 3.5 + 1.35), 90.0)
     assert page_html(arranged).count('class="headline"') == 2
+    assert to_csv(table_of(arranged, "costs_tta")).splitlines()[1].endswith(",16")
 
 
 def test_at_test_time_zero_shot_has_no_seeds_and_the_others_have() -> None:
