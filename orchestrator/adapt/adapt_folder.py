@@ -76,11 +76,12 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
             choice = Choice(next(number for number, trial in enumerate(trials) if not trial.left_out))
         chosen = trials[choice.best]
 
+        threads = threads_for(chosen.candidate, images.total)
         inputs = CellInputs(chosen.cell, loaded)
         if images.has_test:  # first, so that a run killed here has no training to repeat
             build_missing(with_inputs(inputs.artifacts.test_features), inputs.loaded, console, "test images")
         began = time.perf_counter()
-        with console.status(f"{chosen.text}: adapting to all images"), threads_for(chosen.candidate, images.total):
+        with console.status(f"{chosen.text}: adapting to all images"), threads:
             task = make_task(inputs)
             adapted = inputs.method.adapt(task, inputs.settings)
         final_seconds, evaluation = time.perf_counter() - began, None

@@ -95,9 +95,9 @@ def directions_address(backbone: str, source: SourceRef, top_k: int) -> str:
     return f"{SourceDirections.kind}/{address(backbone, source.dataset, f'top{top_k}', of=identity)}"
 
 
-def stored_directions(store: Store, backbone: str, names: Iterable[str]) -> list[str]:
-    """Return the addresses of the stored directions of sources, for one backbone. ``names``: the sources' datasets."""
-    prefixes = tuple(f"{SourceDirections.kind}/{slug(backbone)}.{slug(name)}." for name in names)
+def stored_directions(store: Store, backbone: str, sources: Iterable[SourceRef]) -> list[str]:
+    """Return the addresses of the stored directions of sources, for one backbone."""
+    prefixes = tuple(f"{SourceDirections.kind}/{slug(backbone)}.{slug(source.dataset)}." for source in sources)
     return [found for found in store.addresses(SourceDirections.kind) if found.startswith(prefixes)]
 
 

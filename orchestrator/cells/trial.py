@@ -88,8 +88,7 @@ def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:
     try:
         loaded = artifact_cache(settings)
         reads = cell_artifacts(cell, loaded.catalog)
-        names = [source.dataset for source in reads.sources]
-        addresses = [*reads.addresses, *stored_directions(loaded.store, cell.backbone.name, names)]
+        addresses = [*reads.addresses, *stored_directions(loaded.store, cell.backbone.name, reads.sources)]
     except Exception:  # the cell has failed with the same error, which the caller records
         return False
     damaged = [address for address in addresses if not loaded.store.is_intact(address)]
