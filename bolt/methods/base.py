@@ -1,8 +1,8 @@
 """The contract of an adaptation method, and the registry that holds all of them.
 
 A method is one file in ``bolt/methods``. The file has two parts: a frozen dataclass of settings, and a function
-``adapt(task, settings)``. The decorator :data:`register`, with the fields of a :class:`Method`, stands over the
-function. Importing :mod:`bolt.methods` imports every such file, so a new method needs no edit anywhere else.
+``adapt(task, settings)``. The function is decorated with :data:`register`, which takes the fields of a :class:`Method`.
+Importing :mod:`bolt.methods` imports every such file, so a new method needs no edit anywhere else.
 ``docs/adding-a-method.md`` shows a complete example.
 """
 
@@ -142,7 +142,7 @@ class Method:
     palette: int | None = None
 
     def __post_init__(self) -> None:
-        if self.name == "":
+        if self.name == "" and inspect.isfunction(self.adapt):
             object.__setattr__(self, "name", self.adapt.__module__.rpartition(".")[2])
         if isinstance(self.tracks, set | list | tuple):
             object.__setattr__(self, "tracks", frozenset(self.tracks))
@@ -339,11 +339,12 @@ class Registry(dict[str, Method]):
     """All methods by name. Looking up an unknown name raises :class:`UnknownName`."""
 
     def register(self, method: Method) -> Method:
-        """Add a method. Raises ``ValueError`` for a name that is taken or is not a lower-case identifier."""
+        """Add a method. Raises ``ValueError`` if its name is taken or cannot be the name of a method."""
         if method.name in self:
             raise ValueError(f"two methods are called {method.name!r}")
         if not method.name.isidentifier() or method.name != method.name.lower() or method.name.startswith("__"):
-            raise ValueError(f"a method's name is a lower-case identifier, not {method.name!r}")
+            what = "give a lower-case identifier that does not begin with __, as name=..."
+            raise ValueError(f"{method.name!r} cannot be a method's name: {what}")
         self[method.name] = method
         return method
 
@@ -355,7 +356,7 @@ METHODS = Registry()
 
 
 class Registering(Generic[Card, Fields]):
-    """A decorator of ``adapt`` that registers a method of the fields given as arguments, or of their ``defaults``.
+    """Makes a decorator of ``adapt`` that registers a method with the given fields; ``defaults`` fill in the others.
 
     If ``adapt`` is one of the arguments, the method is registered at once. ``card`` and ``fields`` are :class:`Method`:
     mypy takes the parameters of the decorator and of the function from them, and so checks every argument.
@@ -383,6 +384,7 @@ class Registering(Generic[Card, Fields]):
 
 
 register = Registering(Method, Method)
+"""Registers a method. It decorates ``adapt`` and takes the other fields of a :class:`Method`."""
 register_tower_training = Registering(
     Method,
     Method,

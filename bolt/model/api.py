@@ -9,7 +9,6 @@ import reprlib
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from numbers import Integral
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -295,14 +294,15 @@ def _in_memory(
     of the view and the position of the image. ``tensors``: uint8 RGB images (3, H, W).
     """
 
-    @lru_cache(maxsize=_KEPT_BYTES // (3 * backbone.image_size**2))
-    def unaugmented(row: int) -> Tensor:
-        return evaluation_view(tensors[row], backbone.input_size)
+    kept: dict[int, Tensor] = {}  # none is dropped for another: the rows are read in the same order again and again
 
     def view_of(row: int, view: int) -> Tensor:
-        if view == EVALUATION_VIEW:
-            return unaugmented(row)
-        return augmented_view(tensors[row], backbone.image_size, name, seed, view, row, crop)
+        if view != EVALUATION_VIEW:
+            return augmented_view(tensors[row], backbone.image_size, name, seed, view, row, crop)
+        found = kept[row] if row in kept else evaluation_view(tensors[row], backbone.input_size)
+        if len(kept) < _KEPT_BYTES // (3 * backbone.image_size**2):
+            kept[row] = found
+        return found
 
     def pixels(view: int, rows: Tensor) -> Tensor:
         return torch.stack([view_of(row, view) for row in rows.tolist()])

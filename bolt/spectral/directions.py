@@ -30,8 +30,10 @@ def top_directions(matrix: Tensor, k: int) -> Directions:
     no direction. The sign is fixed: the entry of largest magnitude of each column of u is positive.
 
     Raises:
-        ValueError: if the matrix has NaN or infinite entries.
+        ValueError: if the matrix has NaN or infinite entries, or ``k`` is below 1.
     """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, not {k}")
     if not torch.isfinite(matrix).all():
         raise ValueError("a matrix with NaN or infinite entries has no singular directions")
     tall = matrix.double() if matrix.shape[0] >= matrix.shape[1] else matrix.double().mT

@@ -13,6 +13,7 @@ Shape legend: N training images, B images of an episode, C classes, D joint embe
 """
 
 import copy
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -110,7 +111,7 @@ def meta_learn(
 
     Args:
         backbone: the pre-trained model to start from; it is not changed.
-        tasks: the datasets to learn on, under different names. The caller leaves the target out.
+        tasks: the datasets to learn on. The caller leaves the target out.
         recipe: the hyperparameters.
         seed: seed of all draws.
         report: called after every ``REPORT_INTERVAL`` updates, and after the last update. These updates are an
@@ -122,7 +123,8 @@ def meta_learn(
         resume: a snapshot; training continues with the update after the snapshot.
 
     Raises:
-        ValueError: if a dataset has fewer images than an episode.
+        ValueError: if there are no tasks, if two tasks have the same name, or if a dataset has fewer images than an
+            episode.
         bolt.training.loop.Diverged: if a loss, or a parameter at the end of an interval, is NaN or infinite. The
             message names the update.
     """
@@ -192,7 +194,12 @@ def _episode(
 
 def _checked(tasks: Sequence[MetaTask], recipe: MetaRecipe) -> list[MetaTask]:
     """Return the tasks sorted by name. Raises ``ValueError`` where :func:`meta_learn` does."""
+    if not tasks:
+        raise ValueError("there is no dataset to meta-learn on")
     pool = sorted(tasks, key=lambda task: task.name)
+    for task, following in itertools.pairwise(pool):
+        if task.name == following.name:
+            raise ValueError(f"two datasets to meta-learn on are called {task.name!r}")
     wanted = recipe.support + recipe.query
     for task in pool:
         if len(task.labels_N) < wanted:

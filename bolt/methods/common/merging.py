@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import torch
 from torch import Tensor
 
 from bolt.clip.tensor_names import PROJECTION
@@ -26,8 +27,12 @@ def required_sources(task: Task) -> Sources:
 
 
 def mean_task_vectors(sources: Sources, names: Iterable[str]) -> dict[str, Tensor]:
-    """Return the sources' mean task vector of each named tensor."""
-    return {name: sources.mean_task_vector(name) for name in names}
+    """Return the sources' mean task vector of each named tensor. Raises ``ValueError`` if a mean is not finite."""
+    update = {name: sources.mean_task_vector(name) for name in names}
+    for name, tensor in update.items():
+        if not torch.isfinite(tensor).all():
+            raise ValueError(f"a task vector has NaN or infinite entries in {name}")
+    return update
 
 
 def with_update(tower: ImageTower, update: Mapping[str, Tensor], scale: float = 1.0) -> ImageTower:

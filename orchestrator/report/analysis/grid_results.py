@@ -254,7 +254,7 @@ class GridResults:
         return {title_of(self.method_names[label]): summary for label, summary in self.summaries.items()}
 
     @property
-    def sources_by_tower(self) -> Mapping[tuple[str, str], Sequence[SourceRow]]:
+    def sources_by_backbone(self) -> Mapping[tuple[str, str], Sequence[SourceRow]]:
         """The source models of each domain and backbone."""
         return grouped(self.sources, lambda source: (source.domain, source.backbone))
 

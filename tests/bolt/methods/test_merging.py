@@ -108,6 +108,18 @@ def test_a_task_vector_with_nan_is_refused(name: str, tensor: str, backbone: Bac
         run(name, make_task(backbone, sources=sources))
 
 
+def test_a_mean_of_ones_own_that_is_not_finite_is_refused(backbone: Backbone) -> None:
+    """The vote of ``consensus`` read NaN as zero."""
+
+    class Broken(RandomSources):
+        def mean_task_vector(self, matrix: str) -> Tensor:
+            return torch.full_like(super().mean_task_vector(matrix), torch.nan)
+
+    for name in ("consensus", "task_arithmetic"):
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            run(name, make_task(backbone, sources=Broken(backbone)))
+
+
 def test_what_is_asked_of_the_sources_is_announced() -> None:
     """At ViT-B's width TSV-M reads 48 directions of each of 16 sources, and task arithmetic reads none."""
     for name, expected in {"tsv_merge": 48, "task_arithmetic": 0, "bolt": 12, "bolt_pooled": 12}.items():

@@ -142,6 +142,8 @@ def test_what_has_no_directions_no_basis_or_no_polar_factor_is_refused() -> None
         matrix[2, 1] = value
         with pytest.raises(ValueError, match="NaN or infinite"):
             top_directions(matrix, 2)
+    with pytest.raises(ValueError, match="not 0"):
+        top_directions(torch.eye(2), 0)
     with pytest.raises(ValueError, match=r"\(4, 2\).*\(5, 4\)"):
         orthonormal_basis([top_directions(random_matrix(4, 5, 0), 2)], (5, 4))
     for stack in (torch.ones(4, 2), torch.zeros(4, 2), torch.eye(3)[:2]):

@@ -290,9 +290,14 @@ def test_a_loss_that_is_no_number_names_its_update(recipe: MetaRecipe, backbone:
     assert str(caught.value) == f"the loss of outer update {first} is nan"
 
 
-def test_a_dataset_without_enough_images_is_refused(backbone: Backbone) -> None:
-    with pytest.raises(ValueError, match="64 images, but blobs_0 has 30"):
-        meta_learn(backbone, datasets(backbone, 2), MetaRecipe(), seed=1)
+@pytest.mark.parametrize(
+    ("chosen", "recipe", "says"),
+    [([], QUICK, "no dataset"), ([0, 0], QUICK, "blobs_0"), ([0, 1], MetaRecipe(), "64 images, but blobs_0 has 30")],
+)
+def test_impossible_trainings_are_refused(chosen: list[int], recipe: MetaRecipe, says: str, backbone: Backbone) -> None:
+    tasks = datasets(backbone, 2)
+    with pytest.raises(ValueError, match=says):
+        meta_learn(backbone, [tasks[index] for index in chosen], recipe, seed=1)
 
 
 @pytest.mark.parametrize(
