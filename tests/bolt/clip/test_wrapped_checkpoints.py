@@ -145,7 +145,7 @@ def test_another_adapter_of_peft_is_called_one(frozen: ImageTower, tmp_path: Pat
 def test_a_whole_tower_in_the_file_of_an_adapter_is_read(
     kind: str | None, frozen: ImageTower, tuned: State, tmp_path: Path
 ) -> None:
-    """Regression: it was refused as a LoRA that changes the text tower only."""
+    """Regression: that of a LoRA was refused as one that changes the text tower only."""
     folder, _ = peft(frozen, {"peft_type": kind}, tmp_path)
     save_file(tuned, folder / "adapter_model.safetensors")
     tower = convert_image_tower(read_checkpoint(folder), frozen)

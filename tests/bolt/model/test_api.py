@@ -255,6 +255,9 @@ def test_a_folder_of_class_folders_gives_images_labels_and_words(tmp_path: Path)
         bolt.read_folder(tmp_path / "red_things")
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere"):
         bolt.read_folder(tmp_path / "nowhere")
+    (tmp_path / "red_things" / "broken.png").write_bytes(b"no image")
+    with pytest.raises(OSError, match=r"broken\.png"):
+        bolt.read_folder(tmp_path)
 
 
 def test_classes_with_equal_words_are_named(backbone: Backbone) -> None:

@@ -35,7 +35,7 @@ def races(cells: Sequence[Cell], known: Mapping[str, float], failed: Collection[
 
 
 def run(cells: Sequence[Cell], failing: Collection[str] = ()) -> tuple[dict[str, float], int]:
-    """Measure what the races want until they want nothing. Returns what is known, and how often they were asked."""
+    """Measure what the races want until they want nothing. Returns what is known, and in how many rounds."""
     truth, known = accuracies(cells), dict[str, float]()
     rounds = 0
     while todo := sorted(wanted_cells(cells, races(cells, known, failing)) - set(known) - set(failing)):

@@ -262,8 +262,11 @@ def test_a_label_that_may_name_several_classes_is_remarked(tmp_path: Path) -> No
     ("column", "noted"), [("patientId", True), ("Video", True), ("website", False), ("Patient Age", False)]
 )
 def test_images_that_belong_together_and_may_be_split_are_remarked(column: str, noted: bool, tmp_path: Path) -> None:
-    """Regression: a patient's images were divided among training and test without a word."""
-    for values, expected in (("aabb", noted), ("aaaa", False), ("abab", False)):  # none of the last two can be divided
+    """Regression: a patient's images were divided among training and test without a word.
+
+    One group of all images, or one for each class, is no sign of images that belong together.
+    """
+    for values, expected in (("aabb", noted), ("aaaa", False), ("abab", False)):
         table = _csv(tmp_path, f"path,label,{column}", *map(",".join, zip(("cat", "dog") * 2, values, strict=True)))
         assert any("add a column 'split'" in note for note in find_layout(table).notes) == expected
 
