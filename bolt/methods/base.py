@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from types import NoneType, UnionType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_origin, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast, get_args, get_origin
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from bolt.util.ranges import check_ranges
 Adapt = Callable[[Task, Any], Adapted]
 AnyAdapt = TypeVar("AnyAdapt", bound=Adapt)
 Card = ParamSpec("Card")
-Fields = ParamSpec("Fields")
 
 
 @dataclass(frozen=True)
@@ -355,38 +354,28 @@ class Registry(dict[str, Method]):
 METHODS = Registry()
 
 
-class Registering(Generic[Card, Fields]):
-    """Makes a decorator of ``adapt`` that registers a method with the given fields; ``defaults`` fill in the others.
+def registering(
+    card: Callable[Concatenate[Adapt, Card], Method], **defaults: Any
+) -> Callable[Card, Callable[[AnyAdapt], AnyAdapt]]:
+    """Return a function that takes fields of a method, and returns a decorator of ``adapt`` that registers the method.
 
-    If ``adapt`` is one of the arguments, the method is registered at once. ``card`` and ``fields`` are :class:`Method`:
-    mypy takes the parameters of the decorator and of the function from them, and so checks every argument.
+    ``defaults`` fill in the other fields. ``card`` is :class:`Method`: mypy takes the parameters of the function from
+    it, and so checks every field.
     """
 
-    def __init__(
-        self, card: Callable[Concatenate[Adapt, Card], Method], fields: Callable[Fields, Method], **defaults: Any
-    ) -> None:
-        self._defaults = defaults
-
-    @overload
-    def __call__(self, *args: Card.args, **fields: Card.kwargs) -> Callable[[AnyAdapt], AnyAdapt]: ...
-    @overload
-    def __call__(self, *args: Fields.args, **fields: Fields.kwargs) -> Method: ...
-    def __call__(self, *args: Any, **fields: Any) -> Any:
-        fields = {**self._defaults, **fields}
-        if args or "adapt" in fields:
-            return METHODS.register(Method(*args, **fields))
-
-        def decorated(adapt: Adapt) -> Adapt:
-            METHODS.register(Method(adapt, **fields))
+    def with_fields(**fields: Any) -> Any:
+        def decorated(adapt: AnyAdapt) -> AnyAdapt:
+            METHODS.register(Method(adapt, **{**defaults, **fields}))
             return adapt
 
         return decorated
 
+    return cast(Callable[Card, Callable[[AnyAdapt], AnyAdapt]], with_fields)
 
-register = Registering(Method, Method)
+
+register = registering(Method)
 """Registers a method. It decorates ``adapt`` and takes the other fields of a :class:`Method`."""
-register_tower_training = Registering(
-    Method,
+register_tower_training = registering(
     Method,
     changes_tower=True,
     names_new_classes=True,

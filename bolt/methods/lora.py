@@ -201,7 +201,6 @@ for _name, _title, _summary, _paper, _dora in (
         palette=12 if _name == "dora" else 3,
         summary=_summary,
         paper=_paper,
-        adapt=partial(adapt, dora=_dora),
         presets=_PRESETS,
         candidates=_candidates,
         baseline_crop=True,
@@ -209,4 +208,4 @@ for _name, _title, _summary, _paper, _dora in (
         tower_passes=_tower_passes,
         training_forwards=2.0,
         idle=() if _dora else (_OVERRIDDEN,),
-    )
+    )(partial(adapt, dora=_dora))

@@ -85,10 +85,8 @@ def register_method() -> None:
         name="faulty",
         title="Faulty",
         paper="https://example.org",
-        settings_class=FaultySettings,
-        adapt=adapt,
         uses_support=False,
-    )
+    )(adapt)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bolt.clip.tensor_names import PROJECTION
 from bolt.clip.tower import ImageTower
-from bolt.methods.base import Method, Registering, TowerPasses
+from bolt.methods.base import Method, TowerPasses, registering
 from bolt.methods.common.scale_selection import choose_scale, images_scored
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
@@ -81,8 +81,7 @@ def add_update(
     return Adapted(task.text_head, tower, details=choice.details, source_key=key)
 
 
-register_merging = Registering(
-    Method,
+register_merging = registering(
     Method,
     tracks=frozenset({"fewshot", "ood"}),
     uses_sources=True,

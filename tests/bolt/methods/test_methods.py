@@ -241,24 +241,23 @@ def test_two_methods_cannot_share_a_name() -> None:
         registry.register(replace(method, name="Zero-Shot"))
 
 
-def test_a_method_is_registered_by_a_decorator_or_by_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decorator returns the function, and a call the method. Both use the defaults that the registration has."""
+def test_a_method_is_registered_by_a_decorator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decorator returns the function. Defaults of the registration are replaced by the fields that are given."""
     monkeypatch.setattr(base, "METHODS", Registry())
 
     @register_tower_training(title="By its file", paper=None)
     def adapt(task: Task, settings: BoltSettings) -> Adapted:
         raise AssertionError
 
-    called = register_tower_training(name="called", title="By its name", paper=None, adapt=adapt, changes_tower=False)
-    named = base.METHODS["test_methods"]
-    assert named == replace(called, name="test_methods", title="By its file", changes_tower=True)
-    assert named.adapt is adapt
-    assert base.METHODS["called"] is called
+    assert register_tower_training(name="named", title="By its name", paper=None, changes_tower=False)(adapt) is adapt
+    found = base.METHODS["test_methods"]
+    assert found == replace(base.METHODS["named"], name="test_methods", title="By its file", changes_tower=True)
+    assert found.adapt is adapt
     wrong: Any = register_tower_training
     for fields in ({"title": "Mine"}, {"title": "Mine", "paper": None, "name": "mine", "colour": 1}):
         with pytest.raises(TypeError):
             wrong(**fields)(adapt)
-    with pytest.raises(TypeError, match="title"):
+    with pytest.raises(TypeError, match="positional"):  # without brackets, nothing would be registered
         wrong(adapt)
     adapt.__module__ = "__main__"
     with pytest.raises(ValueError, match="'__main__'"):
