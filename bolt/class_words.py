@@ -38,6 +38,9 @@ _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 _COPY = re.compile(r"(.+?)[ _-]+(\(\d+\)|\(?(copy|kopie|copie|copia)\)?( ?\(?\d+\)?)?)", re.I)
 """Matches the name that a file manager gives to the copy of a folder, such as ``cat (1)`` and ``cat - Copy``."""
 
+_JOINS = (r"\s*[|;,/+&]\s*", r"\s+(?:and\s+)?", "_(?:and_)?")
+"""Patterns of what stands between the labels of an image that has several, as in ``scab rust`` and ``cat|dog``."""
+
 _SHOWN = 4
 
 
@@ -82,6 +85,10 @@ def class_words(names: Sequence[str]) -> ClassWords:
         notes.append(f"class names that may not describe an image: {_shown(codes)}; CLIP needs words that do")
     if unlabelled := [repr(word) for word in words if _NO_LABEL.fullmatch(word)]:
         notes.append(f"classes that may be images without a label: {_shown(unlabelled)}; if so, leave them out")
+    known = {*names}
+    if joined := [repr(name) for name in names if _joins_others(name, known)]:
+        what = f"classes whose names join those of other classes: {_shown(joined)}"
+        notes.append(f"{what}; if their images have several labels, leave them out or give each image one label")
     copies = [repr(name) for name in names if (copy := _COPY.fullmatch(name)) and copy[1] in names]
     if copies:
         notes.append(f"classes that may be copies of another class's folder: {_shown(copies)}")
@@ -171,6 +178,10 @@ def _hyphened(token: str) -> str:
         stays = left and right and (1 in (len(left), len(right)) or re.search(r"\d", left + right))
         joined += ("-" if stays else " ") + right
     return joined
+
+
+def _joins_others(name: str, names: set[str]) -> bool:
+    return any(len(parts := re.split(join, name)) > 1 and names.issuperset(parts) for join in _JOINS)
 
 
 def _is_latin(word: str) -> bool:

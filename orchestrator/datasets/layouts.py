@@ -257,8 +257,6 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     if validation := parts.count("val"):
         notes.append(f"rows of the validation split: {validation}, not used")
     names = sorted({label for label, part in zip(labels, parts, strict=True) if part != "val"})
-    for name in [name for name in names if len(inner := re.split(r"[\s|;,+]+", name)) > 1 and {*inner} <= {*names}][:1]:
-        notes.append(f"the label {name!r} may name several classes, and is read as a class of its own")
     file = path.relative_to(folder).as_posix()
     route = {"kind": "manifest", "folder": folder.name, "file": file, "columns": chosen}
     recipe = "official" if "split" in chosen else "eighty_twenty"

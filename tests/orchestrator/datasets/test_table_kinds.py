@@ -251,13 +251,6 @@ def test_tables_in_several_folders_are_one_dataset(tmp_path: Path) -> None:
         find_layout(tmp_path)
 
 
-def test_a_label_that_may_name_several_classes_is_remarked(tmp_path: Path) -> None:
-    found = find_layout(_csv(tmp_path, "path,label", "cat", "dog", "cat|dog", "sea lion"))
-    assert [note for note in found.notes if "several classes" in note] == [
-        "the label 'cat|dog' may name several classes, and is read as a class of its own"
-    ]
-
-
 @pytest.mark.parametrize(
     ("column", "noted"), [("patientId", True), ("Video", True), ("website", False), ("Patient Age", False)]
 )
