@@ -80,6 +80,7 @@ _KINDS = {
     "hidden": ("image", " in hidden or system folders: not used"),
     "linked": ("link", " to folders: not used; give the linked folder itself"),
     "closed": ("folder", " without permission to read: not used"),
+    "icloud": ("file", " that are in iCloud only: not used; download them first"),
     "archive": ("archive", ": not used; unpack those that hold images"),
     "other": ("file", " without an image suffix: not used"),
 }
@@ -125,7 +126,8 @@ def iterate_images(folder: Path, unused: Counter[str] | None = None) -> Iterator
     """Yield the images in a folder and its sub-folders, one folder after the other.
 
     Images in hidden and system folders are left out. A broken link is yielded, so that opening the link says what is
-    wrong. ``unused`` counts what is left out, by kind, for :func:`unused_lines`. Hidden files are not counted.
+    wrong. ``unused`` counts what is left out, by kind, for :func:`unused_lines`. Hidden files are not counted, except
+    iCloud's placeholders for files that are not on this machine.
     """
     left = Counter[str]() if unused is None else unused
 
@@ -136,6 +138,7 @@ def iterate_images(folder: Path, unused: Counter[str] | None = None) -> Iterator
         folders[:] = [name for name in sorted(folders) if unused is not None or not is_system(name)]
         inside = any(map(is_system, Path(place).relative_to(folder).parts))
         left["linked"] += sum(not inside and Path(place, name).is_symlink() for name in folders)
+        left["icloud"] += sum(not inside and name.startswith(".") and name.endswith(".icloud") for name in files)
         for path in (Path(place, name) for name in sorted(files) if not name.startswith(".")):
             image = is_image(path) and (path.is_file() or not path.exists())
             if image and not inside:

@@ -9,7 +9,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from bolt.image_folders import (
@@ -62,9 +62,14 @@ _OF_GROUPS = re.compile(
 )  # fmt: skip
 """Matches a column that says which images belong together, as ``patient_id`` does, but not ``patient_age``."""
 
-_IN_SERIES = re.compile(r"(?!\D*20\d\d\D?\d\d\D?\d\d(?:-WA\d+|(?:\D| at )\d\d\D?\d\d\D?\d\d(?:\d{3})?)$)(.*\d.*\D)\d+")
-"""Matches a name with a number before its last number, as frames of videos have; but not the name that a phone gives a
-photograph by date and time, such as ``IMG_20260102_030405`` or ``WhatsApp Image 2026-01-02 at 10.00.01``."""
+_IN_SERIES = re.compile(
+    r"(?!\D*20\d\d\D?\d\d\D?\d\d(?:-WA\d+|(?:\D| at )\d\d\D?\d\d\D?\d\d(?:\d{3})?)$)(?:"
+    r"(.+[\W_])(?:left|right|front|back|side|top|(?:new)?\d*(?:deg|pixel|flip|rot|mirror|aug)[^\W_]*|rf\.[\da-f]{32})"
+    r"|(.*\d.*\D)\d+)", re.I
+)  # fmt: skip
+"""Matches a name with a number before its last number, as frames of videos have, and a name that ends in a view
+(``10_left``) or a change (``7_flipLR``, ``cat_jpg.rf.HASH``); but not the name that a phone gives a photograph by date
+and time, such as ``IMG_20260102_030405`` or ``WhatsApp Image 2026-01-02 at 10.00.01``."""
 
 _NESTED = re.compile(r"""[\[{]\s*(["'\d].*)?[\]}]""", re.DOTALL)
 """Matches a list or an object of Python or JSON, such as ``['cat']``, but not a text in brackets."""
@@ -167,24 +172,26 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     if "test" in parts:
         refuse_untested(names, [path.name for path in class_folders(parts["test"])], folder)
     notes = unused_notes(given, parts.values())
-    if "test" not in parts and (series := _series(classes)):
-        what = f"the names look like frames of videos or slices of scans: images of one series, such as {series}..., "
-        what += "may be in both parts, training and test, which makes results too good"
-        notes.append(f"{what}; to keep series together, give train/ and test/")
+    if "test" not in parts:
+        notes += _series([(path.name, image.relative_to(path)) for path in classes for image in images_below(path)])
     return _checked(Layout(folder.parent, route, recipe, names, tuple(notes), parts=parts), given)
 
 
-def _series(classes: Sequence[Path]) -> str:
-    """Return how the names of one series begin, such as ``video0_frame``; empty unless most images are in series.
+def _series(images: Sequence[tuple[str, PurePath]]) -> list[str]:
+    """Return a note if most of the images, each given as (class, path), are in series.
 
-    A series is several images of a class whose names match :data:`_IN_SERIES` and differ in the last number only. The
-    text is also empty if there are fewer than two series per class on average.
+    A series is several images of a class whose paths match :data:`_IN_SERIES` and differ after that only. There is no
+    note if there are fewer than two series per class on average.
     """
-    images = [(path, image.stem) for path in classes for image in images_below(path)]
-    found = ((path, _IN_SERIES.fullmatch(name)) for path, name in images)
-    series = {each: count for each, count in Counter((path, m[1]) for path, m in found if m).items() if count > 1}
-    most = len(series) >= 2 * len(classes) and 2 * sum(series.values()) > len(images)
-    return min(series)[1] if most else ""
+    found = [(label, _IN_SERIES.fullmatch(path.with_suffix("").as_posix())) for label, path in images]
+    series = {
+        each: count for each, count in Counter((label, m[1] or m[2]) for label, m in found if m).items() if count > 1
+    }
+    if len(series) < 2 * len({label for label, _ in images}) or 2 * sum(series.values()) <= len(images):
+        return []
+    what = "the names look like frames of videos, slices of scans, views or changed copies: images of one series, such "
+    what += f"as {min(series)[1]}..., may be in both parts, training and test, which makes results too good"
+    return [f"{what}; to keep series together, give train/ and test/, or a table with a column 'split'"]
 
 
 def _classes(parts: Mapping[str, Path], folder: Path) -> list[Path]:
@@ -251,6 +258,8 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     if groups and "split" not in chosen:
         what = f"rows of one {groups[0]!r} may be in both parts, training and test, which makes results too good"
         notes.append(f"{what}; to keep them together, add a column 'split' with train and test")
+    elif "split" not in chosen:
+        notes += _series([*zip(labels, map(PurePath, files), strict=True)])
     if "split" not in chosen and (tests := _tests_beside(path)):
         notes.append(f"{tests} is not used; if it has the test images, give one table of both parts, or all tables")
     parts = [part_of(text) for text in columns[chosen["split"]]] if "split" in chosen else [""] * len(labels)

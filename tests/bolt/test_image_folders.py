@@ -18,7 +18,7 @@ from bolt.image_folders import (
     why_no_classes,
 )
 
-KINDS = ("hidden", ".cr2", ".nef", "suffix:")
+KINDS = ("hidden", ".cr2", ".nef", "iCloud", "suffix:")
 
 
 def fill(folder: Path, *names: str) -> Path:
@@ -97,7 +97,8 @@ def test_parts_are_found_one_level_down(tmp_path: Path) -> None:
 
 
 def test_what_is_no_image_is_counted_by_kind(tmp_path: Path) -> None:
-    cat = fill(tmp_path / "cat", "0.png", "1.jfif", "2.JPE", "._0.png", "IMG_1.NEF", "IMG_2.nef", "raw.CR2", "a.txt")
+    cat = fill(tmp_path / "cat", "0.png", "1.jfif", "2.JPE", "IMG_1.NEF", "IMG_2.nef", "raw.CR2", "a.txt")
+    fill(cat, "._0.png", ".5.HEIC.icloud")
     (cat / "2.JPE").write_bytes((cat / "1.jfif").read_bytes())
     fill(cat / ".ipynb_checkpoints", "0-checkpoint.png")
     fill(cat / "@eaDir" / "0.png", "SYNOPHOTO_THUMB_M.png")
@@ -106,8 +107,10 @@ def test_what_is_no_image_is_counted_by_kind(tmp_path: Path) -> None:
     assert [path.name for path in images_below(cat)] == ["0.png", "1.jfif", "2.JPE", "3.ppm"]
     notes = unused_notes(tmp_path, [tmp_path])
     found = [(note.split(" ")[0], next(word for word in note.split() if word in KINDS)) for note in notes]
-    assert found == [("3", "hidden"), ("1", ".cr2"), ("2", ".nef"), ("1", "suffix:")]
-    assert len(images_below(cat)) + 2 + 1 + 2 + 1 == sum(path.is_file() for path in cat.rglob("*")) - 1  # ._0.png
+    assert found == [("3", "hidden"), ("1", ".cr2"), ("2", ".nef"), ("1", "iCloud"), ("1", "suffix:")]
+    assert (
+        len(images_below(cat)) + 2 + 1 + 2 + 1 == sum(path.is_file() for path in cat.rglob("*")) - 2
+    )  # ._0.png, .icloud
 
 
 def test_classes_that_may_be_one_folder_further_down_are_told(tmp_path: Path) -> None:

@@ -267,18 +267,27 @@ def test_images_that_belong_together_and_may_be_split_are_remarked(column: str, 
 @pytest.mark.parametrize(
     ("name", "noted"),
     [
-        ("clip{0}_frame{1:03}", True), ("{0:05}_{1:05}", True), ("n02085620_{0}{1}", False), ("{0}{1}", False),
+        ("clip{0}_frame{1:03}", True), ("{0:05}_{1:05}", True), ("patient{0}/{1}", True),
+        ("{0}_jpg.{2}", True), ("n02085620_{0}{1}", False), ("{0}{1}", False),
         ("IMG_2026010{0}_03040{1}", False), ("IMG-2026010{0}-WA000{1}", False),
         ("WhatsApp Image 2026-01-0{0} at 10.00.0{1}", False), ("2026-01-0{0} 10.00.0{1}", False),
     ],
 )  # fmt: skip
 def test_frames_and_slices_that_may_be_split_are_remarked(name: str, noted: bool, tmp_path: Path) -> None:
-    """Regression: frames of one video were divided among training and test without a word."""
+    """Regression: images of one video or patient were divided among training and test without a word.
+
+    In a table, that was so for frames of videos, too.
+    """
+    rows, changes = ["path,label"], ("left", "flipLR", "new90deg", "rf." + "0a" * 16)
     for label in "ab":
-        (tmp_path / label).mkdir()
         for video, frame in product(range(3), range(4)):
-            (tmp_path / label / f"{name.format(video, frame)}.png").touch()
+            image = tmp_path / label / f"{name.format(video, frame, changes[frame])}.png"
+            image.parent.mkdir(parents=True, exist_ok=True)
+            image.touch()
+            rows.append(f"{image.relative_to(tmp_path)},{label}")
     assert any("to keep series together" in note for note in find_layout(tmp_path).notes) == noted
+    (tmp_path / "list.csv").write_text("\n".join(rows))
+    assert any("to keep series together" in note for note in find_layout(tmp_path / "list.csv").notes) == noted
 
 
 @pytest.mark.parametrize("names", ["HAM_images_part_1 HAM_images_part_2", "images_001 images_002", "batch1 batch2"])
