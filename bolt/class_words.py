@@ -5,7 +5,7 @@
 
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -27,10 +27,11 @@ words for a missing value or an answer (``nan``, ``yes``), lists such as ``['cat
 such as ``class 01``."""
 
 _NO_LABEL = re.compile(
-    r"(un|not )(labell?ed|annotated|known|sure|sorted|assigned|classified|categori[sz]ed|defined|determined)|no label"
-    r"|missing|invalid|ignored?|skip(ped)?|to ?do|tbd"
+    r"(un|not )(labell?ed|annotated|known|sure|sorted|assigned|classified|categori[sz]ed|defined|determined|used)"
+    r"|no label|missing|invalid|ignored?|skip(ped)?|to ?do|tbd|(to )?deleted?|reject(ed|s)?|discard(ed|s)?|backups?"
+    r"|duplicates?|thumb(s|nails?)|augment(ed|ations?)|te?mp"
 )
-"""Matches what people call the images that have no label yet."""
+"""Matches what people call the images that have no label yet, and images that were set aside or made from others."""
 
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 """Matches characters that spreadsheets and web pages leave in texts, and that nobody sees."""
@@ -67,8 +68,8 @@ def class_words(names: Sequence[str]) -> ClassWords:
       numbers of all classes run from 0 or 1 without a gap.
     - Underscores, points, hyphens and CamelCase boundaries become spaces. A hyphen beside a single letter or a number
       stays (``t-shirt``, ``C-130``).
-    - URL codes such as ``%20`` are decoded. A letter and its accent become one character. The words are in lower case,
-      as CLIP's tokenizer reads them.
+    - URL codes such as ``%20`` are decoded, and so is UTF-8 in another encoding. A letter and its accent become one
+      character. The words are in lower case, as CLIP's tokenizer reads them.
     """
     decoded = [_decoded(name) for name in names]
     ids = [_WORDNET.fullmatch(text) for text in decoded]
@@ -84,11 +85,18 @@ def class_words(names: Sequence[str]) -> ClassWords:
     if codes := [repr(word) for word in words if _CODE.fullmatch(word)]:
         notes.append(f"class names that may not describe an image: {_shown(codes)}; CLIP needs words that do")
     if unlabelled := [repr(word) for word in words if _NO_LABEL.fullmatch(word)]:
-        notes.append(f"classes that may be images without a label: {_shown(unlabelled)}; if so, leave them out")
+        notes.append(
+            f"classes that may be images without a label, or leftovers: {_shown(unlabelled)}; if so, leave them out"
+        )
     known = {*names}
     if joined := [repr(name) for name in names if _joins_others(name, known)]:
         what = f"classes whose names join those of other classes: {_shown(joined)}"
         notes.append(f"{what}; if their images have several labels, leave them out or give each image one label")
+    spelled = defaultdict[str, list[str]](list)
+    for word in words:
+        spelled[re.sub(r"[\W_]|s$", "", word)].append(repr(word))
+    if alike := [" and ".join(several) for key, several in spelled.items() if len(several) > 1 and len(key) > 2]:
+        notes.append(f"classes that may be one, spelled in several ways: {_shown(alike)}; if so, merge them")
     copies = [repr(name) for name in names if (copy := _COPY.fullmatch(name)) and copy[1] in names]
     if copies:
         notes.append(f"classes that may be copies of another class's folder: {_shown(copies)}")
@@ -129,7 +137,13 @@ def wordnet_word(wnid: str) -> str | None:
 
 
 def _decoded(name: str) -> str:
-    """Decode the URL codes in a name, remove invisible characters, and make a letter and its accent one character."""
+    """Decode the URL codes in a name, remove invisible characters, and make a letter and its accent one character.
+
+    UTF-8 that a program took for another encoding, such as ``KÃ¤se`` or ``K├ñse`` for ``Käse``, is decoded as well.
+    """
+    for encoding in ("cp1252", "cp437"):
+        with suppress(UnicodeError):
+            name = name.encode(encoding).decode()
     text = name = _INVISIBLE.sub("", name)
     if re.search("%[0-9A-Fa-f]{2}", name):
         with suppress(UnicodeDecodeError):

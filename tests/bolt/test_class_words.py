@@ -29,6 +29,7 @@ from bolt.task.task import ClassText
         },
         {"gr%C3%BCn": "grün", unicodedata.normalize("NFD", "weiß_Öl"): "weiß öl", "50%acrylic": "50%acrylic"},
         {"cat\u200b": "cat", "\ufeffdog": "dog"},
+        {"K├ñse": "käse", "GrÃ¶ÃŸe": "größe", "Ã": "ã"},
         {"n01440764": "tench", "n02085620-Chihuahua": "chihuahua", "n02084071": "dog", "n99999999": "n99999999"},
     ],
 )  # fmt: skip
@@ -45,7 +46,11 @@ def test_class_words_come_from_folder_names(named: dict[str, str]) -> None:
         (["['cat']", "dog|cat", "nan", "owl"], "an image: \"['cat']\", 'dog|cat', 'nan';"),
         (["class_01", "Label-2", "New folder (3)", "group"], "an image: 'class 01', 'label-2', 'new folder (3)';"),
         (["True", "FALSE", "owl"], "an image: 'true', 'false';"),
-        (["cat", "Unlabeled", "to_do"], "without a label: 'unlabeled', 'to do'; if so, leave them out"),
+        (["cat", "Unlabeled", "to_delete"], "a label, or leftovers: 'unlabeled', 'to delete'; if so, leave them out"),
+        (
+            ["cat", "cats", "t-shirt", "TShirt", "T-Shirts", "as", "a"],
+            "ways: 'cat' and 'cats', 't-shirt' and 't shirt'",
+        ),
         (["12_cat", "47_dog"], "left out: 12_cat -> cat"),
         (["猫", "cat"], "another script: '猫'"),
         (["scab", "leaf_spot", "scab leaf_spot", "apple leaf_spot"], "other classes: 'scab leaf_spot';"),
