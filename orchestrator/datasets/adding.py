@@ -1,5 +1,6 @@
 """``data add``: make a catalog entry of a user's own images, after decoding every one of them."""
 
+import os
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
@@ -267,7 +268,7 @@ def dataset_key(path: Path) -> str:
 
     Raises ``UserError`` if the name has no usable character.
     """
-    path = path.absolute()
+    path = Path(os.path.abspath(path))
     folder = folder_of(path) if is_table(path) else path
     if not (key := as_key(folder.name)):
         raise UserError(f"no name can be made from {path.name!r}", hint="give a name with --name")

@@ -109,7 +109,7 @@ def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
     Raises ``UserError`` if the path does not exist, the folder has no class folders, a part is missing, the table
     cannot be read, or there are fewer than two classes.
     """
-    path = path.absolute()
+    path = Path(os.path.abspath(path))
     if is_table(path):
         return _of_table(path, columns or {})
     if columns:
@@ -231,7 +231,7 @@ def _classes(parts: Mapping[str, Path], folder: Path) -> list[Path]:
 def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     if path.suffix.lower() not in TABLES:
         hints = {".arrow": _TO_PARQUET, **dict.fromkeys(ARCHIVES, "unpack it, and give the folder")}
-        hint = hints.get(path.suffix.lower(), "save a spreadsheet as CSV in UTF-8")
+        hint = hints.get(path.suffix.lower(), "save a spreadsheet as CSV in UTF-8, and arrays as image files")
         what = f"{path.name} is neither a folder nor a table ({', '.join(TABLES)})"
         raise UserError(what, where=str(path), hint=hint)
     folder = folder_of(path)
@@ -320,7 +320,7 @@ def choose_columns(
         hint += f"; if it has the classes: {shlex.join(['--column', f'label={said[0]}'])}" * ("label" not in chosen)
         raise UserError(what, where=str(table), hint=hint)
     if "label" not in chosen and not marked_classes(columns):
-        for name in (usual["label"] or rest * (len(rest) == 1))[:1]:
+        for name in ([name for name in usual["label"] if name in rest] or rest * (len(rest) == 1))[:1]:
             chosen["label"] = _column_of_names(name, {name: columns[name] for name in rest}, usual["label"], table)
             if chosen["label"] != name:
                 pairs = dict(zip(columns[name], columns[chosen["label"]], strict=True))

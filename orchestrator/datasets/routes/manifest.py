@@ -250,6 +250,13 @@ def paths_and_labels(
             column = counts[min(counts) if key == "label" else max(counts)] if counts else "NAME"
             option = shlex.join(["--column", f"{key}={column}"])
             hint = f"say which column has each image's {key}, such as {option}; the first line names the columns"
+            signs = {*_MARKS, "", "-1", "-1.0"}
+            marks = [name for name, values in columns.items() if {*map(str.casefold, values)} <= signs]
+            if key == "label" and len(marks) > 1:
+                hint = f"if {listed(marks, SHOWN)} are classes, leave out the rows without a single 1; otherwise say "
+                hint += "which column has each image's label: --column label=NAME"
+            if key == "path" and any(name.casefold().startswith("pixel") for name in columns):
+                hint = "it seems to hold pixels: write them as image files, in a folder for each class"
             if table.suffix == ".tar":
                 hint = "each sample needs a .cls, .txt or .json file; if the tar file has class folders, unpack it"
             what = f"has no column {name!r}, only {listed([*columns], SHOWN) or 'an empty first line'}"

@@ -65,9 +65,10 @@ def test_class_folders_side_by_side_become_an_entry(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_images_may_be_called_like_a_tar_file(tmp_path: Path) -> None:
-    """Regression: its digest was asked for, as that of several tar files is."""
+    """Regression: its digest was asked for, as that of several tar files is. And ``..`` was no folder with a name."""
     write_photographs(tmp_path / "ware.tar", 3)
-    assert not add_dataset(tmp_path / "ware.tar", [tmp_path / "mine.yaml"], DatasetOptions()).entry.contents
+    added = add_dataset(tmp_path / "ware.tar" / "red_mug" / "..", [tmp_path / "mine.yaml"], DatasetOptions())
+    assert (added.entry.contents, added.entry.route.place(added.data_root, "")) == ("", tmp_path / "ware.tar")
 
 
 def test_datasets_that_are_added_at_the_same_time_are_all_in_the_catalog(tmp_path: Path) -> None:

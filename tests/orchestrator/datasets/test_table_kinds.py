@@ -82,6 +82,7 @@ READ: dict[str, tuple[str | bytes, tuple[str, str], str]] = {
 }
 _MASKS = "id,mask,label\n" + "".join(f"{n},{{0}}{5 - n}.jpg,{'ba'[n % 2]}\n" for n in range(1, 5))
 READ["masks that are not there"] = (_MASKS.format("m_"), ("a", "b"), "path from 'id'")
+READ["images called label"] = ("label,art\n" + _ROWS("cat", "dog"), ("cat", "dog"), "path from 'label'")
 READ["x and y"] = ("x,y,fold\n" + _ROWS("a,1", "b,2"), ("a", "b"), "label from 'y'")
 # name -> (a table, part of the refusal)
 REFUSED: dict[str, tuple[str | bytes, str]] = {
@@ -102,6 +103,8 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "coarser names": ("path,label,class_name\n" + _ROWS("1,cat", "2,cat"), "--column label=class_name"),
     "several columns": ("datei,art,wer\n" + _ROWS("cat,me", "dog,me"), "--column label=art"),
     "a spreadsheet": ("PK", "save a spreadsheet as CSV"),
+    "marks of several classes": ("path,cat,dog\n" + _ROWS("1,0", "1,1"), "if cat, dog are classes, leave out the rows"),
+    "pixels": ("label,pixel0,pixel1\n" + "0,0,0\n1,1,7\n" * 2, "write them as image files"),
     "two labels": ("path,label\n" + _ROWS("a", "b") + "1.jpg,b\n", "twice, as 'a' and as 'b'"),
 }
 
