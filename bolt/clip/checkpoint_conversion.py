@@ -72,11 +72,11 @@ def convert_image_tower(
     state = frozen.state_dict_open_clip() if isinstance(frozen, ImageTower) else dict(frozen)
     checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
     tensors, notes = checkpoint.tensors, list[str]()
-    has_tower = any(name.endswith("class_embedding") for name in tensors)  # it may lie beside settings of an adapter
-    if holds_lora(tensors) or (adapter_kind(checkpoint.settings) != "LORA" and not has_tower):
-        tensors, note = merge_lora(tensors, checkpoint.settings, state)
-        notes.append(note)
     mark = _CLASS_EMBEDDING if _CLASS_EMBEDDING in state else next(iter(state))
+    whole = any(f".{name}".endswith(f".{mark}") for name in tensors)  # a tower may lie beside settings of an adapter
+    if holds_lora(tensors) or (adapter_kind(checkpoint.settings) != "LORA" and not whole):
+        tensors, note = merge_lora(tensors, checkpoint.settings, state, whole)
+        notes.append(note)
     prefix, copies = _locate_tower(tensors, mark, notes)
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(copies)}
     if f"{prefix}{_HUGGINGFACE_CLASS_EMBEDDING}" in tensors:
@@ -142,7 +142,7 @@ def _locate_tower(tensors: Mapping[str, Tensor], mark: str, notes: list[str]) ->
     A running average is used as the tower only if the checkpoint holds no other tower. ``mark``: the name of a tensor
     that occurs once in a tower. ``notes`` gets a remark on running averages.
     """
-    found = [name for name in tensors if name == mark or name.endswith(f".{mark}")]
+    found = [name for name in tensors if f".{name}".endswith(f".{mark}")]
     averaged = [name for name in found if _AVERAGED.search(name)]
     current = [name for name in found if name not in averaged]
     if not found:

@@ -39,7 +39,7 @@ def adapter_kind(settings: Mapping[str, Any]) -> str:
 
 
 def merge_lora(
-    tensors: Mapping[str, Tensor], settings: Mapping[str, Any], frozen: Mapping[str, Tensor]
+    tensors: Mapping[str, Tensor], settings: Mapping[str, Any], frozen: Mapping[str, Tensor], whole: bool
 ) -> tuple[dict[str, Tensor], str]:
     """Merge a LoRA into the tower in its own checkpoint, or into the pre-trained tower if the checkpoint has no tower.
 
@@ -47,6 +47,7 @@ def merge_lora(
         tensors: the tensors of the checkpoint, by name.
         settings: numbers and words in the checkpoint: ``lora_alpha`` or ``alpha``, ``r``, ``use_rslora``.
         frozen: the tensors of the pre-trained image tower, by open_clip's names.
+        whole: whether the checkpoint has a tower.
 
     Some programs, such as loralib, merge the LoRA into a matrix before they save the checkpoint. Such a matrix is not
     merged again. Weights that were trained without A and B, such as biases, replace the pre-trained ones.
@@ -70,10 +71,11 @@ def merge_lora(
             pairs[found["matrix"]][side] = tensor.float()
         else:
             rest[name] = tensor
+    if twice := [f"{name}.out_proj" for name in pairs if f"{name}.out_proj" in pairs]:  # nn.MultiheadAttention
+        raise _refused(f"releases of peft differ in whether they add the product of {twice[0]} once or twice")
     if unknown := [name for name in rest if holds_lora({name: rest[name]})]:
         raise _refused(f"it has other tensors than the A and B of linear layers, such as {unknown[0]}")
     alphas = {name: float(rest.pop(f"{name}.alpha")) for name in pairs if f"{name}.alpha" in rest}
-    whole = any(name.endswith("class_embedding") for name in rest)
     pretrained = _pretrained_alone(pairs, frozen)
     without_prefix = {name.removeprefix("visual.").removeprefix(VISION): own for name, own in pretrained.items()}
     if not whole and (made := settings.get("init_lora_weights", True)) not in _UNCHANGED:

@@ -196,6 +196,15 @@ def test_two_loras_of_one_matrix_are_not_added(frozen: ImageTower) -> None:
         convert_image_tower(Checkpoint(both, {"r": 2, "lora_alpha": 2}), frozen)
 
 
+def test_a_lora_of_a_whole_attention_layer_is_refused(frozen: ImageTower) -> None:
+    """peft adds the product of ``out_proj`` twice, in training too (huggingface/peft, pull request 3774)."""
+    attention = f"base_model.model.visual.{BLOCK}attn"
+    pairs = {attention: pair(96, 32), f"{attention}.out_proj": pair(32, 32)}
+    tensors = {f"{name}.lora_{'AB'[i]}.weight": both[i] for name, both in pairs.items() for i in range(2)}
+    with pytest.raises(TensorMismatch, match=r"attn\.out_proj once or twice.*merge_and_unload"):
+        convert_image_tower(Checkpoint(tensors, {"r": 2, "lora_alpha": 2}), frozen)
+
+
 def test_a_lora_of_loralib_is_called_one(frozen: ImageTower, tuned: State) -> None:
     a, b = pair(128, 32)
     with pytest.raises(TensorMismatch, match=r"LoRA.*states its scale"):
