@@ -83,7 +83,7 @@ def macro_f1(answers: Answers) -> float:
 
 def calibration_error(answers: Answers) -> float:
     """Return the expected calibration error: the mean gap between probability and accuracy over bins of probability."""
-    bin_N = np.searchsorted(np.linspace(0, 1, BINS + 1), answers.probability_N, side="right") - 1
+    bin_N = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], answers.probability_N, side="right")  # 1 is in the last
     gaps = np.bincount(bin_N, weights=answers.correct_N - answers.probability_N)
     return 100 * float(np.abs(gaps).sum() / len(bin_N))
 

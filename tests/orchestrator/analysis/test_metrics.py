@@ -42,8 +42,8 @@ def test_class_metrics_equal_those_of_scikit_learn(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_calibration_equals_its_definition(seed: int) -> None:
     answers, total = drawn(seed), 0.0
-    bins = (answers.probability_N * 15 + 1e-12).astype(int)
-    for number in range(16):
+    bins = np.minimum(answers.probability_N * 15 + 1e-12, 14).astype(int)
+    for number in range(15):
         inside = bins == number
         if inside.any():
             gap = answers.correct_N[inside].mean() - answers.probability_N[inside].mean()
@@ -65,6 +65,10 @@ def test_the_calibration_error_equals_that_of_torchmetrics(seed: int, value: flo
     inside = np.rint(answers.probability_N * 255) % 17 != 0
     some = Answers(answers.labels_N[inside], answers.predicted_N[inside], answers.probability_N[inside])
     assert calibration_error(some) == pytest.approx(value, abs=1e-5)
+
+
+def test_a_probability_of_one_is_in_the_last_bin_of_the_calibration_error() -> None:
+    assert calibration_error(answers_of([1, 0], [0.95, 1.0])) == pytest.approx(47.5)
 
 
 def answers_of(correct: list[int], probability: list[float]) -> Answers:
