@@ -22,7 +22,7 @@ from orchestrator.adapt.request import Request
 from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
 from orchestrator.core.events import OnProgress
 from orchestrator.core.settings import RunSettings
-from orchestrator.datasets.adding import check_images, write_entry
+from orchestrator.datasets.adding import check_images, state_shared_images, write_entry
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
 from orchestrator.util.atomic_files import replacing
@@ -148,11 +148,13 @@ def prepare_images(request: Request, advance: OnProgress = lambda done, of: None
         options = replace(request.images, tested="test" in parts)
         try:
             images = check_images(request.dataset, layout, request.words, options, catalog_file, advance)
+            known = load_catalog(request.settings.catalog_files)
+            shared = tuple(state_shared_images(images, root, known)) if request.sources else ()
             write_entry(images, options.domain, files)
         except UserError as error:
             where, what = (text.replace(str(target), str(request.folder)) for text in (error.where, error.what))
             raise UserError(as_given(what, given), where=where, hint=error.hint) from None
-        notes = [as_given(note, given) for note in images.notes if "short_classes" not in note]
+        notes = [as_given(note, given) for note in (*images.notes, *shared) if "short_classes" not in note]
         learnt = [[each.origin for each in group if each.part == "train"] for group in images.copies]
         found = {"stamp": stamp, "notes": notes, "copies": learnt}
         with replacing(checked) as temporary:
@@ -191,6 +193,8 @@ def _list_images(request: Request, parts: Mapping[str, Path]) -> tuple[dict[str,
         stated.append(request.words[:2])  # not the notes
     if request.dataset != request.name:
         stated.append(request.dataset)
+    if request.sources is not None:  # datasets that have the same images are looked for
+        stated.append(request.sources)
     classes, files = {}, []
     for name, part in parts.items():
         classes[name] = {folder: images_below(folder) for folder in class_folders(part)}

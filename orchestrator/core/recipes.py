@@ -74,6 +74,10 @@ class SourceRecipe:
         epochs = fine_tune_epochs or -(-DEFAULT_STEPS * self.batch_size // max(train_images, 1))
         return replace(self, epochs=epochs)
 
+    def is_short(self, train_images: int) -> bool:
+        """Return whether the training ends before its warm-up does."""
+        return (self.epochs or 0) * -(-train_images // self.batch_size) < self.warmup_steps
+
     def source(self, backbone: BackboneRef, dataset: DatasetRef) -> SourceRef:
         """Return the identity of the source model that this recipe makes.
 

@@ -1,21 +1,21 @@
 """``data add``: make a catalog entry of a user's own images, after decoding every one of them."""
 
 import os
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bolt.clip.image_files import UPRIGHT, Reading
-from orchestrator.catalog import DatasetEntry, dataset_folder, load_catalog
+from orchestrator.catalog import Catalog, DatasetEntry, dataset_folder, load_catalog
 from orchestrator.catalog.location import Location, display_path
 from orchestrator.catalog.references import cached_digest
 from orchestrator.catalog.routes import ManifestRoute, files_of
 from orchestrator.catalog.validation import as_key, key_problem, validated
 from orchestrator.catalog.yaml_files import read_mapping, write_entries
 from orchestrator.core.events import OnProgress
-from orchestrator.datasets.changes import is_unchanged, record_checksums
+from orchestrator.datasets.changes import is_unchanged, record_checksums, shared_images
 from orchestrator.datasets.class_words import Words, class_words
 from orchestrator.datasets.layouts import Layout, find_layout
 from orchestrator.datasets.opening import open_dataset
@@ -28,6 +28,8 @@ from orchestrator.util.units import listed
 SHOWN_BROKEN = 20
 OWN_DOMAIN = "own"
 PLAIN = "a photo of a {}."
+_NOT_KEPT = ("exif_rotation", "contents", "renamed")
+"""Fields that a replaced entry loses unless they are set anew: the images decide two, ``class_names`` has the third."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def add_dataset(
     if old and taken:
         fields = _fields_of(name, layout, words, options)
         stored = read_mapping(catalog_file)["datasets"][name]
-        counted = ("sizes", "smallest_class", "image_side", "exif_rotation", "contents")
+        counted = ("sizes", "smallest_class", "image_side", "images_of", *_NOT_KEPT)
         is_same = fields | {key: stored[key] for key in counted if key in stored} == stored
         if not is_same or not is_unchanged(old, layout.data_root):
             raise taken
@@ -156,12 +158,27 @@ def add_dataset(
     table = dataset_folder(checked.entry, layout.data_root) / file
     if file.lower().endswith(".tar") and not table.is_file():  # a pattern of several tar files
         checked.fields["contents"] = cached_digest(*files_of(table))
-    if not old:  # before the entry is written, so that a killed command leaves no entry without checksums
+    if old:  # what the user wrote into the entry stays
+        for key, value in read_mapping(catalog_file)["datasets"][name].items():
+            if key not in _NOT_KEPT:
+                checked.fields.setdefault(key, value)
+    else:  # before the entry is written, so that a killed command leaves no entry without checksums
         record_checksums(checked.entry, layout.data_root)
+    notes = (*checked.notes, *state_shared_images(checked, layout.data_root, catalog))
     write_entry(checked, options.domain, catalog_files, replaces=old is not None)
     if old:
         record_checksums(checked.entry, layout.data_root)
-    return Added(load_catalog(catalog_files).datasets[name], layout.data_root, checked.notes, old)
+    return Added(load_catalog(catalog_files).datasets[name], layout.data_root, notes, old)
+
+
+def state_shared_images(checked: CheckedImages, data_root: Path, catalog: Catalog) -> Iterator[str]:
+    """Set ``images_of`` of the entry, and yield a note, if another dataset of the user has some of the images.
+
+    A source model of that dataset has learned from these images, test images among them.
+    """
+    if shared := shared_images(checked.entry, data_root, catalog):
+        checked.fields["images_of"], number = shared
+        yield f"images that {shared[0]} has too: {number}; so neither of the two is a source of the other (images_of)"
 
 
 def check_images(

@@ -10,10 +10,11 @@ import json
 import shlex
 from collections.abc import Mapping
 from functools import cache, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_images, missing_data
+from orchestrator.catalog import Catalog, DatasetEntry, dataset_folder, excluded_images, missing_data
 from orchestrator.catalog.routes import ManifestRoute
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
@@ -55,6 +56,22 @@ def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
     if _holder(dataset_folder(entry, data_root), raw.test.origin(0)).is_file():
         images = _image_files(entry, raw, data_root, {})
         _write(entry, data_root, images)
+
+
+def shared_images(entry: DatasetEntry, data_root: Path, catalog: Catalog) -> tuple[str, int] | None:
+    """Return the user's dataset that has most image files in common with ``entry``, and their number; ``None`` if 0.
+
+    If that dataset states ``images_of``, the dataset stated there is returned. Only recorded files are compared.
+    """
+    shared, mine = {}, set[str]()
+    for name, other in catalog.datasets.items():
+        if other.is_own and entry.name not in (name, other.images_of) and (recorded := _read(other, data_root)):
+            if not mine:
+                raw = open_dataset(_with_own_names(entry), data_root)
+                files = _image_files(entry, raw, data_root, _read(entry, data_root) or {})
+                mine = {image.digest for image in files.values()}
+            shared[other.images_of or name] = len(mine & {image.digest for image in recorded.values()})
+    return max(((name, number) for name, number in shared.items() if number), key=itemgetter(1), default=None)
 
 
 def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str) -> UserError | None:

@@ -21,6 +21,7 @@ from orchestrator.grid.schema import Block, GridFile
 from orchestrator.grid.sources import GainOf, SourcePlan, SourceResolver
 from orchestrator.tracks import MetricName
 from orchestrator.util.errors import UserError, shorten, unknown_name
+from orchestrator.util.units import listed
 
 _NOT_GRIDS = frozenset({"prompts"})
 
@@ -148,8 +149,18 @@ def load_grid(
         metric=file.verdict.metric,
         race=file.race,
         given=os.fspath(name_or_path),
-        notes=tuple(dict.fromkeys(overrides.notes)),
+        notes=tuple(dict.fromkeys([*overrides.notes, *_short_trainings(sources, catalog)])),
     )
+
+
+def _short_trainings(sources: Mapping[SourceRef, SourcePlan], catalog: Catalog) -> Iterator[str]:
+    """Yield a note if source models are fine-tuned for fewer steps than their warm-up has."""
+    recipes = {ref.dataset: plan.recipe for ref, plan in sources.items() if isinstance(plan.recipe, SourceRecipe)}
+    short = [name for name, recipe in recipes.items() if recipe.is_short(catalog.datasets[name].sizes.train)]
+    if short:
+        steps, rate = recipes[short[0]].warmup_steps, recipes[short[0]].learning_rate
+        what = f"ends within its warm-up of {steps} steps, before the learning rate is {rate:g}"
+        yield f"note: the fine-tuning of {listed(short, 4)} {what}; set fine_tuning.warmup_steps or fine_tuning.epochs"
 
 
 def grid_files(name_or_path: str | os.PathLike[str]) -> list[Path]:

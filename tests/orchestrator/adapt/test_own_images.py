@@ -15,11 +15,17 @@ from orchestrator.util.errors import UserError
 from tests.helpers.photographs import ORIENTATION, break_file, write_photographs
 
 
-def prepare(place: Path, options: DatasetOptions, *catalog_files: Path, data_root: Path | None = None) -> OwnImages:
+def prepare(
+    place: Path,
+    options: DatasetOptions,
+    *catalog_files: Path,
+    data_root: Path | None = None,
+    sources: str | None = None,
+) -> OwnImages:
     root = None if data_root is None else str(data_root)
     settings = RunSettings(str(place / "runs"), root, catalog_files=tuple(map(str, catalog_files)))
     folder, model, console = place / "ware", place / "model", Console(file=io.StringIO())
-    request = read_request(folder, model, "tiny-clip", None, (), 1.0, "state_dict", options, settings, console)
+    request = read_request(folder, model, "tiny-clip", sources, (), 1.0, "state_dict", options, settings, console)
     return prepare_images(request)
 
 
@@ -38,6 +44,8 @@ def test_the_folder_may_become_a_dataset_of_the_catalog_between_two_runs(tmp_pat
     assert prepare(tmp_path, DatasetOptions()).entry.name == "ware"
     add_dataset(tmp_path / "ware", [tmp_path / "mine.yaml"], DatasetOptions())
     assert prepare(tmp_path, DatasetOptions(), tmp_path / "mine.yaml").entry.name == "ware-own"
+    entry = prepare(tmp_path, DatasetOptions(), tmp_path / "mine.yaml", data_root=tmp_path, sources="own").entry
+    assert (entry.name, entry.images_of) == ("ware-own", "ware"), "no source has learned from the held-out images"
     assert prepare(tmp_path, DatasetOptions()).entry.name == "ware"
 
 

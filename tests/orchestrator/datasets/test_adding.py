@@ -79,6 +79,20 @@ def test_datasets_that_are_added_at_the_same_time_are_all_in_the_catalog(tmp_pat
     assert load_catalog([tmp_path / "mine.yaml"]).datasets.keys() >= {*names}
 
 
+def test_datasets_with_the_same_images_are_no_sources_of_each_other(tmp_path: Path) -> None:
+    """Regression: a source model had learned from the test images of its target."""
+    write_photographs(tmp_path / "Table ware", 5)
+    shutil.copytree(tmp_path / "Table ware", tmp_path / "copy")
+    write_photographs(tmp_path / "other", 5, 5)
+    add(tmp_path)
+    copy, again, other = (
+        add_dataset(tmp_path / name, [tmp_path / "mine.yaml"], DatasetOptions()) for name in ("copy", "copy", "other")
+    )
+    assert (copy.entry.images_of, other.entry.images_of) == ("table-ware", None)
+    assert copy.notes[-1].startswith("images that table-ware has too: 15; ")
+    assert again.entry == copy.entry
+
+
 def test_train_and_test_folders_keep_their_parts(tmp_path: Path) -> None:
     for part, count, first in (("train", 4, 0), ("test", 2, 4), ("validation", 1, 6)):
         write_photographs(tmp_path / "Table ware" / part, count, first)

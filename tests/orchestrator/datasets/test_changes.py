@@ -151,10 +151,11 @@ def test_without_a_record_the_counts_of_the_catalog_count(ware: DatasetEntry, tm
 
 def test_replace_accepts_the_images_and_keeps_what_was_edited(ware: DatasetEntry, tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
-    mine.write_text(mine.read_text().replace("BlueBottle: blue bottle", "BlueBottle: blue flask"))
+    edited = mine.read_text().replace("BlueBottle: blue bottle", "BlueBottle: blue flask")
+    mine.write_text(edited.replace("    image_side", "    kin: cups\n    fine_tune_epochs: 3\n    image_side"))
     shell(tmp_path / "ware", "rm -r */red_mug")
     entry = add_dataset(tmp_path / "ware", [mine], DatasetOptions(replace=True, domain="kitchen")).entry
-    assert entry.domain == "kitchen"
+    assert (entry.domain, entry.kin, entry.fine_tune_epochs) == ("kitchen", "cups", 3)
     assert entry.class_names == {"03-green-plate": "green plate", "BlueBottle": "blue flask"}
     assert changed_data(entry, tmp_path, MINE) is None
 

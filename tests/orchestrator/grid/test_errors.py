@@ -10,6 +10,7 @@ from orchestrator.util.errors import UserError
 from tests.helpers.small_grid import GRID, LoadGrid
 
 METHOD = "blocks[0].methods[1]"
+WARM = GRID.replace("epochs: 2", "epochs: 2, warmup_steps: 0")
 TITLE, SHOTS = "title: Test", "    shots:"
 PROTOCOL = "title: Test\nprotocol: {{name: strict, {0}}}".format
 SOURCES = "    sources: {0}\n    shots:".format
@@ -174,14 +175,14 @@ def test_a_switch_that_no_method_of_a_block_reads_is_noted(
     switch: str, value: str, reader: str, load: LoadGrid
 ) -> None:
     changed = [f"protocol.{switch}={value}"]
-    (note,) = load(GRID.replace("- trained", "- zero_shot"), set_=changed).notes
+    (note,) = load(WARM.replace("- trained", "- zero_shot"), set_=changed).notes
     assert note.startswith(f"note: the switch {switch} makes")
-    assert not load(GRID.replace("- trained", f"- {reader}"), set_=changed).notes
+    assert not load(WARM.replace("- trained", f"- {reader}"), set_=changed).notes
 
 
 def test_a_switch_of_test_time_is_noted_on_any_other_track(load: LoadGrid) -> None:
     changed = ["protocol.tta_alpha=test_labels", "protocol.atlas_tta=as_published"]
-    text = GRID.replace("- trained", "- atlas").replace("- plain", "- bolt")
+    text = WARM.replace("- trained", "- atlas").replace("- plain", "- bolt")
     assert len(load(text, set_=changed).notes) == 2
     assert not load(text.replace("fewshot", "tta").replace("shots: [1, 4]", ""), set_=changed).notes
 

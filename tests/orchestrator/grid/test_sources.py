@@ -46,6 +46,13 @@ def test_recipes_resolve_epochs_per_dataset(load: LoadGrid) -> None:
     assert {plan.backbone.name for plan in grid.sources.values()} == {"tiny-clip"}
 
 
+def test_a_training_that_ends_within_its_warm_up_is_noted(load: LoadGrid) -> None:
+    """Regression: with ``--set fine_tuning.epochs=2`` the source models were the pre-trained tower, nearly."""
+    assert not load(set_=["fine_tuning.warmup_steps=2"]).notes, "two epochs of one batch of 40 images"
+    (note,) = load(set_=["fine_tuning.warmup_steps=3"]).notes
+    assert "of two, three, four, one ends within its warm-up of 3 steps, before the learning rate is 1e-05" in note
+
+
 def test_another_recipe_makes_other_sources_and_other_cells(load: LoadGrid) -> None:
     first, second = load(), load(set_=["fine_tuning.epochs=3"])
     assert not set(first.sources) & set(second.sources)
