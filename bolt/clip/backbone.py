@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bolt.clip.feature_tower import image_tower_of
-from bolt.clip.input_size import InputSize, Interpolation, Resize
+from bolt.clip.feature_tower import computes_alike, image_tower_of
+from bolt.clip.input_size import InputSize, Interpolation, Resize, check_preprocessing
 from bolt.clip.precision import check_precision, plain_torch
-from bolt.clip.preprocess import normalise
+from bolt.clip.preprocess import check_pixels, normalise
 from bolt.clip.text_tower import TextTower
 from bolt.clip.tower import ImageTower, tower_digest
 from bolt.clip.tower_shape import Activation, UnsupportedTower
@@ -60,8 +60,9 @@ class Backbone:
         self.logit_scale = logit_scale
         self.input_size = InputSize(tower.shape.image_size, resize, interpolation)
         self.embed_dim = tower.shape.embed_dim
-        self.mean = tuple(mean)
-        self.std = tuple(std)
+        self.mean = tuple(map(float, mean))
+        self.std = tuple(map(float, std))
+        check_preprocessing({"resize_mode": resize, "interpolation": interpolation, "mean": self.mean, "std": self.std})
         self._text = text
         self._tokenizer = tokenizer
         self._at: dict[Precision, Backbone] = {}
@@ -101,7 +102,8 @@ class Backbone:
             resize, interpolation: see :class:`bolt.clip.input_size.InputSize`; by default those of the model.
 
         Raises ``bolt.clip.tower_shape.UnsupportedTower``, a ``ValueError``, if the image tower's input is not square or
-        its weights are not float32, or if ``logit_scale`` is not the logarithm of a factor from 1 to 1000.
+        its weights are not float32, if a tower of yours was changed beyond its weights, or if ``logit_scale`` is not
+        the logarithm of a factor from 1 to 1000.
         """
         import open_clip  # takes seconds to import
 
@@ -110,8 +112,10 @@ class Backbone:
         visual = model.get_submodule("visual")
         if other := {str(weight.dtype) for weight in visual.parameters()} - {"torch.float32"}:
             raise UnsupportedTower(f"{name} has {', '.join(sorted(other))} weights; convert them first: model.float()")
-        mean = mean or getattr(visual, "image_mean", None) or open_clip.OPENAI_DATASET_MEAN
-        std = std or getattr(visual, "image_std", None) or open_clip.OPENAI_DATASET_STD
+        if mean is None:
+            mean = getattr(visual, "image_mean", None) or open_clip.OPENAI_DATASET_MEAN
+        if std is None:
+            std = getattr(visual, "image_std", None) or open_clip.OPENAI_DATASET_STD
         stored = model.get_parameter("logit_scale").item()
         if not 0 <= stored <= math.log(1000) + 1e-6:  # the logarithm of 1000 is a little more in float32
             raise UnsupportedTower(
@@ -123,6 +127,11 @@ class Backbone:
         resize = resize or how.get("resize_mode", "shortest")
         interpolation = interpolation or how.get("interpolation", "bicubic")
         tower = image_tower_of(model)
+        if load_again is None and not given_away and not computes_alike(tower, visual):
+            raise UnsupportedTower(
+                f"the image tower of {name} gives other features than a tower of its sizes, activation and weights: it "
+                "may have hooks, another forward, or a layer that differs from the others"
+            )
         if load_again is None:
             model.visual = None  # type: ignore[assignment]
             load_again = partial(cast, nn.Module, model)  # a lambda could not be pickled
@@ -196,7 +205,11 @@ class Backbone:
         return [prompt for prompt, cut in zip(long, cut_P.tolist(), strict=True) if cut]
 
     def normalise(self, pixels_B3SS: Tensor) -> Tensor:
-        """Convert uint8 pixels (B, 3, S, S) to float32 tower input on the backbone's device."""
+        """Convert uint8 pixels (B, 3, S, S) to float32 tower input on the backbone's device.
+
+        Raises ``TypeError`` for anything else.
+        """
+        check_pixels(pixels_B3SS, self.image_size)
         return normalise(pixels_B3SS, self.mean, self.std, self.device)
 
     @plain_torch()
@@ -272,6 +285,12 @@ def prompt_lists(prompts: Iterable[str] | Mapping[str, Iterable[str]]) -> list[s
     if isinstance(prompts, Mapping):
         return {name: _texts(each, f"the prompts of {name!r}") for name, each in prompts.items()}
     return _texts(prompts)
+
+
+def filled(class_names: Sequence[str], prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> list[str]:
+    """Return each distinct text of a text head once: the prompts, with each class name in place of ``{}``."""
+    of = prompts if isinstance(prompts, Mapping) else dict.fromkeys(class_names, prompts)
+    return [*dict.fromkeys(text.replace("{}", name) for name in class_names for text in of[name])]
 
 
 def _texts(given: Iterable[str], what: str = "prompts") -> list[str]:

@@ -18,6 +18,7 @@ from bolt.clip.precision import forward_pass
 from bolt.clip.tensor_names import matrix_names
 from bolt.clip.tower import ImageTower, Tower
 from bolt.clip.tower_shape import TowerShape, UnsupportedTower
+from bolt.seeds import torch_generator
 
 
 class FeatureTower(ImageTower):
@@ -107,6 +108,15 @@ def image_tower_of(model: nn.Module) -> ImageTower:
     embed_dim, computing = _encode_black(visual, side)
     shape = TowerShape(side, 0, 0, 0, 0, 0, embed_dim, "quick_gelu" if quick else "gelu")
     return TimmTower(visual, shape) if _has_named_matrices(visual, computing) else FeatureTower(visual, shape)
+
+
+def computes_alike(tower: ImageTower, visual: nn.Module) -> bool:
+    """Return whether a tower gives about the features of the module that it was made of, for one random image."""
+    side, device = tower.shape.image_size, next(tower.parameters()).device
+    image = torch.randn(1, 3, side, side, generator=torch_generator("computes_alike")).to(device)
+    with torch.inference_mode():
+        ours, theirs = tower(image), _features(visual, image)
+    return bool((ours - theirs).norm() <= 1e-2 * theirs.norm())
 
 
 def _features(visual: nn.Module, images_B3SS: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """The size of an image tower's input, and how images are resized to it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Resize = Literal["shortest", "squash", "longest"]
 Interpolation = Literal["bicubic", "bilinear"]
@@ -52,3 +53,16 @@ class InputSize:
             return round(height / ratio), round(width / ratio)
         short = min(height, width)
         return self.side * height // short, self.side * width // short
+
+
+def check_preprocessing(stated: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for values that a backbone cannot have. ``stated`` has open_clip's names."""
+    if stated.get("resize_mode") == "longest" and stated.get("fill_color"):
+        raise ValueError(f"its fill_color is {stated['fill_color']}, and images are padded with black (0) only")
+    for name, known in (("resize_mode", get_args(Resize)), ("interpolation", get_args(Interpolation))):
+        if stated.get(name) and stated[name] not in known:
+            raise ValueError(f"its {name} is {stated[name]!r}, and only {', '.join(known)} are possible")
+    for name in ("mean", "std"):
+        lowest = 0 if name == "std" else -LARGEST_NORM
+        if (values := stated.get(name)) and not (len(values) == 3 and all(lowest < x < LARGEST_NORM for x in values)):
+            raise ValueError(f"its {name} is {values}, not three numbers for pixels in [0, 1]")

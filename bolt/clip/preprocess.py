@@ -56,18 +56,23 @@ def rgb_pixels(image: Image.Image) -> NDArray[np.uint8]:
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
 
 
-def normalise(pixels_B3SS: Tensor, mean: Sequence[float], std: Sequence[float], device: torch.device | str) -> Tensor:
-    """Convert uint8 pixels (B, 3, S, S) to the float32 input of a tower on a device, normalised per channel.
+def check_pixels(pixels_B3SS: object, side: int) -> None:
+    """Raise ``TypeError`` for anything but a tensor of uint8 pixels (B, 3, side, side).
 
-    Raises ``TypeError`` for anything but a tensor, and for a floating-point tensor: values from 0 to 1 would be taken
-    for almost black images, and the caller's tensor could be changed in place.
+    Values from 0 to 1 would be taken for almost black images, and pixels of another height and width, which fill as
+    many patches, for an image.
     """
+    kind, shape = (getattr(pixels_B3SS, name, "") for name in ("dtype", "shape"))
+    if str(kind) != "torch.uint8" or tuple(shape)[1:] != (3, side, side):
+        given = f"{type(pixels_B3SS).__name__} {kind} {(*shape,)}"
+        what = f"pixels are a torch.Tensor of uint8 (B, 3, {side}, {side}), from 0 to 255, not {given}"
+        raise TypeError(f"{what}; bolt.adapt and Model.predict take images of other sizes in a list")
+
+
+def normalise(pixels_B3SS: Tensor, mean: Sequence[float], std: Sequence[float], device: torch.device | str) -> Tensor:
+    """Convert uint8 pixels (B, 3, S, S) to the float32 input of a tower on a device, normalised per channel."""
     from bolt.clip.transfer import to_device
 
-    is_float = getattr(pixels_B3SS, "is_floating_point", None)  # only a tensor has this method
-    if is_float is None or is_float():
-        given = f"{type(pixels_B3SS).__name__} ({getattr(pixels_B3SS, 'dtype', 'no dtype')})"
-        raise TypeError(f"pixels are a torch.Tensor of uint8, from 0 to 255, not {given}")
     images = to_device(pixels_B3SS, device).float().div_(255)
     mean_311, std_311 = (_per_channel(tuple(values), images.device) for values in (mean, std))
     return images.sub_(mean_311).div_(std_311)

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from torch import Tensor, nn
 
 from bolt.clip.checkpoint_reading import read_checkpoint
 from bolt.clip.huggingface import TEXT, VISION, shape_from_config, whole_from_huggingface
-from bolt.clip.input_size import LARGEST_NORM, Interpolation, Resize
+from bolt.clip.input_size import check_preprocessing
 from bolt.clip.lora import holds_lora
 from bolt.clip.siglip import PROBE, siglip_from_huggingface
 from bolt.clip.tensor_names import TensorMismatch, check_numbers, check_tensors
@@ -202,19 +202,6 @@ def _processor(config: Mapping[str, Any]) -> dict[str, Any]:
         "mean": mean,
         "std": std,
     }
-
-
-def check_preprocessing(stated: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for values that a backbone cannot have. ``stated`` has open_clip's names."""
-    if stated.get("resize_mode") == "longest" and stated.get("fill_color"):
-        raise ValueError(f"its fill_color is {stated['fill_color']}, and images are padded with black (0) only")
-    for name, known in (("resize_mode", get_args(Resize)), ("interpolation", get_args(Interpolation))):
-        if stated.get(name) and stated[name] not in known:
-            raise ValueError(f"its {name} is {stated[name]!r}, and only {', '.join(known)} are possible")
-    for name in ("mean", "std"):
-        lowest = 0 if name == "std" else -LARGEST_NORM
-        if (values := stated.get(name)) and not (len(values) == 3 and all(lowest < x < LARGEST_NORM for x in values)):
-            raise ValueError(f"its {name} is {values}, not three numbers for pixels in [0, 1]")
 
 
 def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:

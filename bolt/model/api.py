@@ -20,11 +20,12 @@ from torch import Tensor
 
 from bolt.class_words import check_distinct, class_words
 from bolt.clip.augment import SUPPORT_CROP, Crop, augmented_view, evaluation_view
-from bolt.clip.backbone import Backbone, prompt_lists
+from bolt.clip.backbone import Backbone, filled, prompt_lists
 from bolt.clip.image_files import UPRIGHT, Reading, open_named
+from bolt.clip.input_size import check_preprocessing
 from bolt.clip.precision import plain_torch
 from bolt.clip.preprocess import rgb_pixels
-from bolt.clip.whole_clip import check_preprocessing, clip_from_file, file_activation, model_name, preprocessing
+from bolt.clip.whole_clip import clip_from_file, file_activation, model_name, preprocessing
 from bolt.image_folders import (
     class_folders,
     dataset_folder,
@@ -180,7 +181,7 @@ def adapt(
 ) -> Model:
     """Adapt a backbone to a few images with any registered method.
 
-    Warns if classes have equal text embeddings.
+    Warns if classes have equal text embeddings, or if a text is longer than the text tower reads.
 
     Args:
         backbone: the CLIP to adapt; it is not changed.
@@ -258,6 +259,9 @@ def adapt(
     support, unlabelled = _in_memory(backbone, _tensors(images, reading), labels_N, name, seed, crop)
     head_CD = backbone.zero_shot_head(class_names, prompts)
     _warn_of_shared_vectors(head_CD, class_names)
+    if cut := backbone.cut_off(filled(class_names, prompts)):
+        what = f"{backbone.name} does not read the end of {len(cut)} of the texts, which are too long"
+        warnings.warn(f"{what}; the first is {reprlib.repr(cut[0])}", stacklevel=3)
     task = Task(
         backbone=backbone,
         head_CD=head_CD,

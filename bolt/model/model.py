@@ -19,9 +19,10 @@ from bolt.clip.backbone import Backbone
 from bolt.clip.image_files import UPRIGHT, Reading, open_named
 from bolt.clip.input_size import InputSize
 from bolt.clip.precision import plain_torch
-from bolt.clip.preprocess import evaluation_pixels, normalise
+from bolt.clip.preprocess import check_pixels, evaluation_pixels, normalise
 from bolt.model.saving import About, Form, ModelParts, save
 from bolt.task.classifiers import Classifier, UnknownClassifier
+from bolt.task.scoring import NonFiniteLogits
 from bolt.task.task import Adapted
 
 ImageInput = Image.Image | Tensor | str | Path
@@ -120,13 +121,7 @@ class Model(ModelParts):
     def logits(self, images: Sequence[ImageInput] | Tensor) -> Tensor:
         """Return the logits (B, C) of images, or of uint8 pixels (B, 3, S, S) from :meth:`pixels`."""
         pixels_B3SS = images if isinstance(images, Tensor) else self.pixels(images)
-        side = self.tower.shape.image_size
-        if pixels_B3SS.dtype != torch.uint8 or pixels_B3SS.shape[1:] != (3, side, side):
-            found = f"{pixels_B3SS.dtype} {tuple(pixels_B3SS.shape)}"
-            raise TypeError(
-                f"a tensor of pixels must be uint8 (B, 3, {side}, {side}), but this one is {found}; images of "
-                "other sizes can be given as a list"
-            )
+        check_pixels(pixels_B3SS, self.tower.shape.image_size)
         if not len(pixels_B3SS):
             return torch.empty(0, self.classifier.class_count, device=self.device)
         about, parts = self.about, []
@@ -140,11 +135,15 @@ class Model(ModelParts):
         """Predict the label and the class probabilities of every image. The arguments are those of :meth:`logits`.
 
         Raises ``TypeError`` if ``images`` is a single image, or holds an object that is no image. Raises ``OSError``
-        with the path of an image that cannot be decoded.
+        with the path of an image that cannot be decoded, and ``bolt.task.scoring.NonFiniteLogits`` for a model that
+        gives NaN.
         """
         names = self.about.class_names
         found = []
-        for scores in self.logits(images).softmax(dim=-1).tolist():
+        logits_BC = self.logits(images)
+        if not logits_BC.isfinite().all():
+            raise NonFiniteLogits("the model gives NaN or infinite logits")
+        for scores in logits_BC.softmax(dim=-1).tolist():
             best = max(range(len(scores)), key=scores.__getitem__)
             by_name: dict[str, float] = {}
             for name, score in zip(names, scores, strict=True):

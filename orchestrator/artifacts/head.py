@@ -53,6 +53,7 @@ class Head(OfTestSplit):
         The manifest lists the classes whose embeddings are equal. Of the texts that are too long for the text tower, it
         has the number and the first.
         """
+        from bolt.clip.backbone import filled
         from bolt.clip.tensor_files import save_tensors
 
         names = self.images.class_names(cache)
@@ -62,8 +63,7 @@ class Head(OfTestSplit):
             head_CD = backbone.zero_shot_head(names, prompts)
         save_tensors({"head": head_CD}, builder.folder / FILE)
         shared = _equal_names(names, head_CD.numpy(force=True))
-        texts = ((name, text) for name in names for text in (prompts[name] if isinstance(prompts, dict) else prompts))
-        cut = backbone.cut_off([*dict.fromkeys(text.replace("{}", name) for name, text in texts)])
+        cut = backbone.cut_off(filled(names, prompts))
         about_cut = {"texts": len(cut), "first": cut[0]} if cut else {}
         builder.meta.update(class_names=list(names), prompts=prompts, equal_classes=shared, cut_off=about_cut)
 

@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import open_clip
 import pytest
 import torch
@@ -86,6 +87,15 @@ def test_pixels_from_0_to_1_are_refused_and_not_changed(backbone: Backbone) -> N
         backbone.encode_images(pixels.to(torch.uint8), batch_size=-1)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 16, 64), (2, 3, 35, 35), (3, 32, 32), (2, 32, 32, 3), (2, 1, 32, 32)])
+def test_pixels_of_another_form_are_refused(shape: tuple[int, ...], backbone: Backbone) -> None:
+    """The first two have as many patches as an image of the tower, and got features."""
+    with pytest.raises(TypeError, match=r"uint8 \(B, 3, 32, 32\), from 0 to 255, not Tensor torch\.uint8 \("):
+        backbone.encode_images(torch.zeros(shape, dtype=torch.uint8))
+    with pytest.raises(TypeError, match=r"torch\.bool"):
+        backbone.encode_images(torch.ones(2, 3, 32, 32, dtype=torch.bool))
+
+
 def test_features_are_open_clips_and_the_model_is_untouched() -> None:
     model = random_clip()
     model.visual.image_mean, model.visual.image_std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
@@ -138,6 +148,8 @@ def test_bad_prompts_are_refused(backbone: Backbone, names: Any, templates: list
         (lambda clip: clip.half(), "float16 weights.*float"),
         (lambda clip: clip.logit_scale.data.exp_(), "logit_scale of tiny is 14.28.*logarithm"),
         (lambda clip: clip.logit_scale.data.neg_(), "logit_scale of tiny is -2.6"),
+        (lambda clip: clip.visual.ln_post.register_forward_hook(lambda *each: -each[2]), "gives other features"),
+        (lambda clip: setattr(clip.visual.transformer.resblocks[1].mlp, "gelu", nn.ReLU()), "gives other features"),
     ],
 )
 def test_a_clip_that_would_give_errors_or_equal_probabilities_is_refused(
@@ -147,6 +159,18 @@ def test_a_clip_that_would_give_errors_or_equal_probabilities_is_refused(
     change(clip)
     with pytest.raises(UnsupportedTower, match=complaint):
         Backbone.from_open_clip(clip, tokenize, "tiny")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [({"mean": [123, 116, 103]}, "its mean"), ({"std": np.zeros(3)}, "its std"), ({"resize": "crop"}, "resize_mode")],
+)
+def test_preprocessing_that_no_clip_has_is_refused(wrong: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Backbone.from_open_clip(random_clip(), tokenize, "tiny", **wrong)
+    half: Any = np.full(3, 0.5)
+    with_array = Backbone.from_open_clip(random_clip(), tokenize, "tiny", mean=half)
+    assert with_array.mean == (0.5, 0.5, 0.5)
 
 
 def test_the_number_formats_of_the_text_side_and_of_the_scale_are_free() -> None:

@@ -26,6 +26,8 @@ from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources
 from bolt.model.model import Model
 from bolt.spectral.directions import top_directions
+from bolt.task.classifiers import CosineClassifier
+from bolt.task.scoring import NonFiniteLogits
 from bolt.task.task import Adapted
 from tests.bolt.model.pictures import IMAGES, LABELS, NAMES, adapted
 from tests.helpers.towers import SIZE, RandomSources, random_backbone
@@ -72,7 +74,7 @@ def test_what_is_no_image_is_refused_and_not_taken_for_a_dark_one(backbone: Back
         bolt.adapt(backbone, [IMAGES[0], image], [0, 1], NAMES[:2], method="zero_shot")
     with pytest.raises(TypeError, match="uint8"):
         adapted(backbone, "zero_shot").predict(torch.rand(2, 3, SIZE, SIZE))
-    with pytest.raises(TypeError, match="other sizes can be given as a list"):
+    with pytest.raises(TypeError, match="images of other sizes in a list"):
         adapted(backbone, "zero_shot").predict(torch.zeros(1, 3, SIZE // 2, SIZE * 2, dtype=torch.uint8))
 
 
@@ -265,6 +267,13 @@ def test_classes_with_equal_words_are_named(backbone: Backbone) -> None:
         bolt.adapt(backbone, IMAGES, LABELS, ["red things", "green things", "red things"], method="zero_shot")
 
 
+def test_texts_that_are_too_long_are_named(backbone: Backbone) -> None:
+    """The text tower of the tests reads 15 letters."""
+    prompts = {"red things": ["red", "a photo of red things"], "green things": ["green"], "blue things": ["blue"]}
+    with pytest.warns(UserWarning, match="does not read the end of 1 of the texts.*'a photo of red things'"):
+        bolt.adapt(backbone, IMAGES, LABELS, NAMES, method="zero_shot", prompts=prompts)
+
+
 def test_checkpoints_on_disk_are_the_sources_they_hold(sources: CheckpointSources, backbone: Backbone) -> None:
     base, known = backbone.tower.state_dict_open_clip(), RandomSources(backbone, count=3)
     vectors = [{name: (base[name] + vector[name]) - base[name] for name in base} for vector in known.vectors.values()]
@@ -328,6 +337,13 @@ def test_of_classes_with_equal_names_the_highest_score_is_kept(backbone: Backbon
     for prediction, row in zip(model.predict(images), probabilities.tolist(), strict=True):
         assert prediction.scores == {"one": row[0], "two": max(row[1:])}
         assert prediction.scores[prediction.label] == prediction.score
+
+
+def test_a_model_that_gives_nan_predicts_no_label(backbone: Backbone) -> None:
+    model = adapted(backbone, "zero_shot")
+    model = replace(model, classifier=CosineClassifier(torch.full((3, 16), torch.nan), 1.0))
+    with pytest.raises(NonFiniteLogits, match="NaN"):
+        model.predict(IMAGES)
 
 
 def test_a_plain_function_as_classifier_can_be_measured_and_not_kept(backbone: Backbone) -> None:
