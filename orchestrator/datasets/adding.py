@@ -163,12 +163,12 @@ def add_dataset(
             if key not in _NOT_KEPT:
                 checked.fields.setdefault(key, value)
     else:  # before the entry is written, so that a killed command leaves no entry without checksums
-        record_checksums(checked.entry, layout.data_root)
+        unrecorded = record_checksums(checked.entry, layout.data_root)
     notes = (*checked.notes, *state_shared_images(checked, layout.data_root, catalog))
     write_entry(checked, options.domain, catalog_files, replaces=old is not None)
     if old:
-        record_checksums(checked.entry, layout.data_root)
-    return Added(load_catalog(catalog_files).datasets[name], layout.data_root, notes, old)
+        unrecorded = record_checksums(checked.entry, layout.data_root)
+    return Added(load_catalog(catalog_files).datasets[name], layout.data_root, (*notes, *unrecorded), old)
 
 
 def state_shared_images(checked: CheckedImages, data_root: Path, catalog: Catalog) -> Iterator[str]:

@@ -44,18 +44,19 @@ def checksums_file(entry: DatasetEntry, data_root: Path) -> Path:
     return data_root / f"{entry.name}.checksums.json"
 
 
-def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
-    """Record the current image files of a user's folder or table of images.
+def record_checksums(entry: DatasetEntry, data_root: Path) -> list[str]:
+    """Record the current image files of a user's folder or table of images. Return a note if that is impossible.
 
-    For an image inside a parquet or tar file, the parquet or tar file is recorded. Nothing is recorded if the data root
-    is read-only.
+    For an image inside a parquet or tar file, the parquet or tar file is recorded.
     """
     if not entry.is_own:
-        return
+        return []
     raw = open_dataset(_with_own_names(entry), data_root)
     if _holder(dataset_folder(entry, data_root), raw.test.origin(0)).is_file():
         images = _image_files(entry, raw, data_root, {})
-        _write(entry, data_root, images)
+        if not _write(entry, data_root, images):
+            return [f"{data_root} cannot be written to, so images that are replaced later will not be noticed"]
+    return []
 
 
 def shared_images(entry: DatasetEntry, data_root: Path, catalog: Catalog) -> tuple[str, int] | None:
@@ -214,6 +215,8 @@ def _read(entry: DatasetEntry, data_root: Path) -> dict[str, ImageFile] | None:
         return None
 
 
-def _write(entry: DatasetEntry, data_root: Path, images: Mapping[str, ImageFile]) -> None:
+def _write(entry: DatasetEntry, data_root: Path, images: Mapping[str, ImageFile]) -> bool:
+    """Write the record of a dataset, and return whether the data root could be written to."""
     with contextlib.suppress(OSError), replacing(checksums_file(entry, data_root)) as temporary:
         temporary.write_text(json.dumps({"images": images}, indent=0), encoding="utf-8")
+    return checksums_file(entry, data_root).is_file()

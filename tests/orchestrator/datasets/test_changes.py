@@ -19,7 +19,7 @@ from orchestrator.cli.app import app
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets import changes as module
 from orchestrator.datasets.adding import DatasetOptions, add_dataset
-from orchestrator.datasets.changes import changed_data, changes, checksums_file
+from orchestrator.datasets.changes import changed_data, changes, checksums_file, record_checksums
 from orchestrator.grid import load_grid
 from orchestrator.planning.checks import check_inputs
 from orchestrator.planning.plan import make_plan
@@ -141,7 +141,10 @@ def test_an_unchanged_file_is_read_once(ware: DatasetEntry, tmp_path: Path, monk
 
 
 def test_without_a_record_the_counts_of_the_catalog_count(ware: DatasetEntry, tmp_path: Path) -> None:
+    assert record_checksums(ware, tmp_path) == []
     checksums_file(ware, tmp_path).unlink()
+    checksums_file(ware, tmp_path).mkdir()
+    assert "cannot be written to" in str(record_checksums(ware, tmp_path))
     assert changes(ware, tmp_path) == []
     shell(tmp_path / "ware", REMOVE_IMAGE)
     assert changes(ware, tmp_path) == ["14 train images; the catalog says 15"]
