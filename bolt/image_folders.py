@@ -48,8 +48,11 @@ _ABOUT_PICTURES = frozenset({
 """Names of folders with labels or masks, in datasets for detection and segmentation. Only the letters of a name are
 compared, in lower case."""
 
-_MASK = re.compile(r"(?<=.)[\W_](mask|seg|segmentation|label|gt|groundtruth|annotation)s?([\W_]*\d+)?$", re.I)
-"""Matches the ending of a mask's name, such as ``_mask`` in ``cat_mask``. The image ``cat`` is beside the mask."""
+_MASK = re.compile(
+    r"(?<=.)[\W_](mask|seg|segmentation|label|gt|groundtruth|annotation|depth|disparity|heatmap|overlay)s?([\W_]*\d+)?$",
+    re.I,
+)
+"""Matches the ending of a mask's name, such as ``_mask`` in ``cat_mask``; beside it is ``cat`` or ``cat_rgb``."""
 
 _SYSTEM_FOLDERS = frozenset({
     "__macosx", "__pycache__", "@eadir", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "~snapshot",
@@ -75,7 +78,7 @@ ARCHIVES = frozenset({".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz
 
 _NOT_READ = ": not used, because Pillow does not read them; "
 _KINDS = {
-    "mask": ("image", " that may be masks, by their name or folder: used like images; move masks out of the folders"),
+    "mask": ("image", " that may be masks or depth maps, by their name or folder: used like images; move such away"),
     "loose": ("image", " beside the folders of the classes: not used"),
     "hidden": ("image", " in hidden or system folders: not used"),
     "linked": ("link", " to folders: not used; give the linked folder itself"),
@@ -269,7 +272,8 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
     for top in (path for root in roots for path in class_folders(root)):
         stems = {path.with_suffix("") for path in iterate_images(top, unused)}
         named = (path for path in stems if _MASK.search(path.name))
-        masks = {path for path in named if path.with_name(_MASK.sub("", path.name)) in stems}
+        ends = ("", "_rgb", "_color", "_image")
+        masks = {path for path in named if any(path.with_name(_MASK.sub(end, path.name)) in stems for end in ends)}
         masks |= {path for path in stems if path.parent != top and _letters(path.parent.name) in _ABOUT_PICTURES}
         unused["mask"] += len(masks)
         if stems and not any(path.parent == top for path in stems):

@@ -172,6 +172,9 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     if "test" in parts:
         refuse_untested(names, [path.name for path in class_folders(parts["test"])], folder)
     notes = unused_notes(given, parts.values())
+    above = folder.parent
+    if part_of(folder.name) == "train" and os.access(above, os.R_OK) and (tests := part_folders(above).get("test")):
+        notes.append(f"{tests.name}/ beside {folder.name}/ is not used; to use both, give {above}")
     if "test" not in parts:
         notes += _series([(path.name, image.relative_to(path)) for path in classes for image in images_below(path)])
     return _checked(Layout(folder.parent, route, recipe, names, tuple(notes), parts=parts), given)

@@ -184,8 +184,9 @@ def test_masks_beside_their_images_are_counted(tmp_path: Path) -> None:
     fill(tmp_path / "with_mask", "a (1).png", "a (1)_mask.png", "a (1)_mask_1.png", "b-seg.png", "c_mask.png")
     fill(tmp_path / "mask", "mask.png", "_mask.png", "b_2.png", "b.png")
     fill(tmp_path / "mask" / "Masks", "b.png")
+    fill(tmp_path / "cup", "0_rgb.png", "0_depth.png", "in_depth.png")
     assert [note for note in unused_notes(tmp_path, [tmp_path]) if "mask" in note] == [
-        "3 images that may be masks, by their name or folder: used like images; move masks out of the folders"
+        "4 images that may be masks or depth maps, by their name or folder: used like images; move such away"
     ]
 
 

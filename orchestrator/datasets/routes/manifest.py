@@ -360,9 +360,12 @@ def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
         if all(found):
             break
     else:
-        missing = [shorten(path) for path in given if not matches(path, "")]
-        what = f"{len(missing)} of {len(given)} images are not there:\n  " + listed(missing, SHOWN, "\n  ")
+        missing = [path for path in given if not matches(path, "")]
+        outside = all(os.path.isabs(path) and os.path.isfile(path) for path in missing)
+        what = f"{len(missing)} of {len(given)} images are not " + ("below its folder" if outside else "there")
+        what += ":\n  " + listed([*map(shorten, missing)], SHOWN, "\n  ")
         hint = "write paths relative to the table's folder, or the names of files below it"
+        hint = "put the table into a folder that holds all its images" if outside else hint
         raise UserError(what, where=str(table), hint=hint)
     for row, several in enumerate(found, start=1):
         if len(several) > 1:
