@@ -119,6 +119,14 @@ def check_distinct(words: Sequence[str], names: Sequence[str]) -> None:
             raise ValueError(f"{what}; give them different words, or merge them")
 
 
+def check_placeholders(prompts: list[str]) -> list[str]:
+    """Return the prompts. Raise ``ValueError`` for one with ``{name}`` or ``{{}}``, which no class name replaces."""
+    for prompt in prompts:
+        if found := re.search(r"{[^{}]+}|{{+[^{}]*}+", prompt):
+            raise ValueError(f"the prompt {prompt!r} has {found[0]}, but the class name replaces {{}} alone")
+    return prompts
+
+
 @cache
 def wordnet_word(wnid: str) -> str | None:
     """Return the word of a WordNet id, or ``None`` for an unknown id.

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bolt.class_words import check_placeholders
 from bolt.clip.feature_tower import computes_alike, image_tower_of
 from bolt.clip.input_size import InputSize, Interpolation, Resize, check_preprocessing
 from bolt.clip.precision import check_precision, plain_torch
@@ -280,11 +281,13 @@ class Backbone:
 def prompt_lists(prompts: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | dict[str, list[str]]:
     """Return templates, or the sentences of each class, as lists.
 
-    Raises ``ValueError`` for a single text, for a set (it has no order), and for a list with an item that is no text.
+    Raises ``ValueError`` for a single text, for a set (it has no order), for a list with an item that is no text, and
+    for another placeholder than ``{}``.
     """
     if isinstance(prompts, Mapping):
-        return {name: _texts(each, f"the prompts of {name!r}") for name, each in prompts.items()}
-    return _texts(prompts)
+        by_class = {name: _texts(each, f"the prompts of {name!r}") for name, each in prompts.items()}
+        return {name: check_placeholders(each) for name, each in by_class.items()}
+    return check_placeholders(_texts(prompts))
 
 
 def filled(class_names: Sequence[str], prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> list[str]:

@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from bolt.class_words import check_placeholders
 from orchestrator.catalog.location import Location
 from orchestrator.util.errors import UserError, short_repr
 
@@ -62,7 +63,7 @@ def check_templates(value: Any, of_class: str | None = None) -> Any:
 
     A template has one ``{}`` for the class name. A sentence is for the class ``of_class`` alone and needs no ``{}``.
 
-    Raises ``ValueError`` for an empty list, an empty sentence, and a template without exactly one ``{}``.
+    Raises ``ValueError`` for an empty list, an empty sentence, a template without exactly one ``{}``, and ``{name}``.
     """
     if not isinstance(value, list | tuple) or not value:
         wanted = "neither a list of templates nor the name of a set" if of_class is None else "no list of sentences"
@@ -76,6 +77,7 @@ def check_templates(value: Any, of_class: str | None = None) -> Any:
             raise ValueError(f"the template {short_repr(template)} has no {{}} for the class name")
         if template.count("{}") > 1:
             raise ValueError(f"the template {short_repr(template)} has more than one {{}} for the class name")
+    check_placeholders([*value])
     return value
 
 

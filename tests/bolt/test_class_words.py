@@ -74,3 +74,6 @@ def test_the_head_is_the_mean_of_a_class_own_sentences(backbone: Backbone) -> No
     assert ClassText.of(["dog", "cat"], sentences).templates == ("a photo of a {}.",)
     with pytest.raises(ValueError, match="'fox'"):
         backbone.zero_shot_head(["fox"], sentences)
+    for prompts in (["a {word}, a {}"], {"dog": ["a {{}} that barks"]}):
+        with pytest.raises(ValueError, match=r"replaces {} alone"):
+            backbone.zero_shot_head(["dog"], prompts)

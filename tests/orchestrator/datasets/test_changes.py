@@ -181,10 +181,10 @@ def test_an_image_that_breaks_after_a_plan_is_named_with_a_working_command(ware:
     build(Images(dataset_ref(entry, tmp_path), "train", InputSize(32)), settings)
 
 
-@pytest.mark.parametrize("template", ["a photo", "a {} of {}", ""])
+@pytest.mark.parametrize("template", ["a photo", "a {} of {}", "", "a {label}, a {}"])
 def test_a_template_has_one_place_for_the_class(tmp_path: Path, template: str) -> None:
     write_photographs(tmp_path / "ware", 5)
-    with pytest.raises(UserError, match="template"):
+    with pytest.raises(UserError, match=r"template|has {label}"):
         add_dataset(tmp_path / "ware", [tmp_path / "mine.yaml"], DatasetOptions(templates=(template,)))
 
 
