@@ -39,8 +39,8 @@ class CellInputs:
 
     def __init__(self, cell: Cell, loaded: ArtifactCache) -> None:
         self.cell, self.loaded = cell, loaded
-        self.track, (self.method, self.settings) = TRACKS[cell.track], configured_method(cell)
         self._sources_cache = _sources_cache(cell, loaded)
+        self.track, (self.method, self.settings) = TRACKS[cell.track], configured_method(cell)
 
     @cached_property
     def artifacts(self) -> CellArtifacts:
