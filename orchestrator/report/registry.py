@@ -5,13 +5,9 @@ To add a kind, write a function that returns a :class:`Table` or a :class:`Figur
 lists (docs/adding-a-report-table.md).
 """
 
-import signal
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Generic, TypeVar
 
 from orchestrator.report import costs
@@ -22,10 +18,6 @@ from orchestrator.report.paper.field import tables_beside_measured
 from orchestrator.report.paper.paper_tables import paper_tables
 from orchestrator.report.tables import accuracy, changes, verdict, whole_grid
 from orchestrator.report.tables.table import Table
-from orchestrator.util.machine import usable_processors
-
-_MOST_PROCESSES = 4
-_GROUPS_PER_PROCESS = 3
 
 T = TypeVar("T", Table, FigureFile)
 
@@ -102,35 +94,6 @@ REPORT_TABLES: list[Kind[Table]] = [
 ]
 
 
-def tables_and_figures(
-    grid: GridResults, processes: int | None = None
-) -> tuple[dict[ComparisonGroup | None, Tables], dict[ComparisonGroup, Figures]]:
-    """Make all tables and figures of a report.
-
-    With ``processes`` of 2 or more, other processes draw the figures while this process makes the tables. By default,
-    the size of the report decides. Other processes import the main module again, so a script that writes a large report
-    must do so under ``if __name__ == "__main__"``. If another process is killed, for example because memory is short,
-    this process draws the figures.
-    """
-    if processes is None:  # for a small report, starting other processes would take longer
-        drawn = sum(not group.of_changed_protocol for group in grid.groups)
-        processes = min(_MOST_PROCESSES, usable_processors(), drawn // _GROUPS_PER_PROCESS)
-    if processes < 2:
-        return report_tables(grid), {group: group_figures(grid, group, GROUP_FIGURES) for group in grid.groups}
-    pool = ProcessPoolExecutor(processes, get_context("spawn"))
-    # Ctrl-C reaches the other processes too. They start with it blocked, and this process ends them.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        tasks = [pool.submit(group_figures, _part_of(group, grid), group, GROUP_FIGURES) for group in grid.groups]
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        return report_tables(grid), dict(zip(grid.groups, [task.result() for task in tasks], strict=True))
-    except BrokenProcessPool:
-        return tables_and_figures(grid, processes=1)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        pool.shutdown(cancel_futures=True)
-
-
 def report_tables(grid: GridResults) -> dict[ComparisonGroup | None, Tables]:
     """Make all tables: those of every group and, under the key ``None``, those of the whole report."""
     whole: dict[str, list[Table]] = defaultdict(list)
@@ -153,26 +116,15 @@ def _group_tables(grid: GridResults, group: ComparisonGroup) -> Tables:
     return sections
 
 
-def group_figures(grid: GridResults, group: ComparisonGroup, kinds: Sequence[Kind[FigureFile]]) -> Figures:
+def group_figures(grid: GridResults, group: ComparisonGroup) -> Figures:
     """Draw the figures of one group.
-
-    ``kinds``: the list ``GROUP_FIGURES``. It is an argument because a script may have added kinds to the list, and
-    another process that draws figures lacks these kinds.
 
     A group of a changed protocol has no figures, because a table shows what the change does. A group of ablations has
     only figures of variants, if there are any: the other figures would show the same numbers again.
     """
     sections: dict[str, list[FigureFile]] = defaultdict(list)
-    for kind in sorted(kinds, key=lambda kind: kind.section != "variants"):
+    for kind in sorted(GROUP_FIGURES, key=lambda kind: kind.section != "variants"):
         repeated = group.ablations and kind.section != "variants" and sections["variants"]
         if not repeated and not group.of_changed_protocol:
             sections[kind.section] += kind.of(grid, group)
     return sections
-
-
-def _part_of(group: ComparisonGroup, grid: GridResults) -> GridResults:
-    """Return the part of the results that the figures of ``group`` read. It is sent to another process."""
-    sent = {name: getattr(grid, name) for name in ("methods", "method_names", "verdicts", "display_names", "styles")}
-    part = GridResults(results=(), label_of=str, metric=grid.metric)
-    vars(part).update(sent, groups=(group,), cells={row.cell_id: grid.cells[row.cell_id] for row in group.rows})
-    return part

@@ -19,7 +19,7 @@ from typing import Any
 from orchestrator.analysis.rows import ROW_FIELDS, Row
 from orchestrator.report.analysis import GridResults
 from orchestrator.report.page.report_page import render_page
-from orchestrator.report.registry import T, tables_and_figures
+from orchestrator.report.registry import T, group_figures, report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
 from orchestrator.report.tables.table import Table
 from orchestrator.util.atomic_files import writing
@@ -59,7 +59,7 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
 
 def _report_files(grid: GridResults, inspected: Collection[str]) -> dict[str, bytes]:
     """Return the files of a report, the page last: path in the report's folder -> content."""
-    tables, figures = tables_and_figures(grid)
+    tables, figures = report_tables(grid), {group: group_figures(grid, group) for group in grid.groups}
     files = {
         "rows.csv": rows_csv(grid.rows),
         "verdict.json": verdict_file(grid.verdict_records()),

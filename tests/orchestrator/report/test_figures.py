@@ -1,19 +1,13 @@
 """The report's figures: what they show, that they say what bands are, and that they are the same each time."""
 
-import contextlib
-import multiprocessing
-import os
 import re
-import signal
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from orchestrator.models.inspection import Overlap
-from orchestrator.report import registry
-from orchestrator.report.analysis import ComparisonGroup, GridResults
+from orchestrator.report.analysis import GridResults
 from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
 from orchestrator.report.costs import accuracy_against_costs, power_of_ten
 from orchestrator.report.figures import drawing as figures_drawing
@@ -28,7 +22,6 @@ from orchestrator.report.figures.cell import (
 from orchestrator.report.figures.curves import accuracy_against_k, accuracy_against_settings, effects_of_variants
 from orchestrator.report.figures.drawing import FigureFile, canvas, finished, heat_map, inline_svg
 from orchestrator.report.figures.labels import PointLabel, label_points
-from orchestrator.report.registry import Figures, tables_and_figures
 from tests.helpers.small_results import arrange, cell, grid, result
 from tests.helpers.synthetic_results import everything
 from tests.orchestrator.report.test_styles import METHODS
@@ -134,81 +127,6 @@ def test_a_variants_effect_is_paired_by_seed(ablations: GridResults) -> None:
     assert found.std == pytest.approx(np.std(by_seed, ddof=1))
     (figure,) = effects_of_variants(ablations, group)
     assert ">BOLT (ReLU sign)<" in figure.svg
-
-
-@pytest.fixture(scope="module")
-def two_groups() -> GridResults:
-    """Two domains with figures of variants, of datasets and of costs."""
-    results = [
-        result(cell("bolt", dataset, seed=seed, domain=domain, settings=(("top_k", rank),)), 50.0 + rank + seed)
-        for domain in ("general", "aerial")
-        for dataset in ("ants", "bees")
-        for seed in (0, 1)
-        for rank in (4, 8)
-    ]
-    return arrange(
-        results, label_of=lambda cell: {4: "bolt[top_k=4]"}.get(cell.method.settings_dict()["top_k"], "bolt")
-    )
-
-
-@pytest.fixture(scope="module")
-def drawn_here(two_groups: GridResults) -> dict[ComparisonGroup, Figures]:
-    return tables_and_figures(two_groups, processes=1)[1]
-
-
-def while_others_draw(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], None]) -> None:
-    """Add a table to the report that acts on each process that draws figures, and is not there."""
-
-    def make(grid: GridResults) -> None:
-        for process in multiprocessing.active_children():
-            assert process.pid is not None
-            act(process.pid)
-
-    monkeypatch.setattr(registry, "REPORT_TABLES", [registry.Kind(make, "files")])
-
-
-@pytest.mark.slow
-def test_figures_are_drawn_even_if_the_other_processes_are_killed(
-    two_groups: GridResults, drawn_here: dict[ComparisonGroup, Figures], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed: list[int] = []
-
-    def kill(process: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # the pool ends all others when the first is killed
-            os.kill(process, signal.SIGKILL)
-            killed.append(process)
-
-    while_others_draw(monkeypatch, kill)
-    assert tables_and_figures(two_groups, processes=2)[1] == drawn_here
-    assert killed
-
-
-@pytest.mark.slow
-def test_other_processes_draw_the_same_figures_and_those_of_a_kind_that_is_added_in_a_script(
-    two_groups: GridResults, drawn_here: dict[ComparisonGroup, Figures], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = registry.Kind(effects_of_variants, "variants")
-    monkeypatch.setattr(registry, "GROUP_FIGURES", [*registry.GROUP_FIGURES, own])
-    drawn = tables_and_figures(two_groups, processes=2)[1]
-    for group, sections in drawn_here.items():
-        variants = [*sections["variants"], *effects_of_variants(two_groups, group)]
-        assert drawn[group] == {**sections, "variants": variants}
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_the_pool_without_a_traceback(
-    two_groups: GridResults, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt(process: int) -> None:
-        os.kill(process, signal.SIGINT)  # it is still starting
-        raise KeyboardInterrupt
-
-    while_others_draw(monkeypatch, interrupt)
-    first = arrange([row for row in two_groups.results if row.cell.domain == "general"], label_of=two_groups.label_of)
-    with pytest.raises(KeyboardInterrupt):
-        tables_and_figures(first, processes=2)
-    assert not multiprocessing.active_children()
-    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_confusion_matrix_has_shares_of_each_true_class() -> None:
