@@ -3,7 +3,8 @@
 import logging
 import math
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -18,8 +19,14 @@ from bolt.clip.siglip import PROBE, siglip_from_huggingface
 from bolt.clip.tensor_names import TensorMismatch, check_numbers, check_tensors
 from bolt.util.json_text import read_json
 
-_NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "position_ids")
+_NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "position_ids", "n_averaged")
 """Endings of the names of constants that some programs store beside the weights."""
+
+_POSITIONS = "embeddings.position_embedding.weight"
+"""Name of a tensor that each tower of a CLIP or SigLIP of transformers has."""
+
+_BESIDE_TOWERS = ("visual_projection.weight", "text_projection.weight", "logit_scale", "logit_bias")
+"""Names of the tensors that such a model has beside its towers."""
 
 _PREPROCESSING = {"resize_mode": "resize", "interpolation": "interpolation", "mean": "mean", "std": "std"}
 """open_clip's names of preprocessing steps -> the arguments of :meth:`bolt.clip.backbone.Backbone.from_open_clip`."""
@@ -63,12 +70,15 @@ def model_name(architecture: str) -> str:
     return architecture if file == own else file.stem
 
 
-def clip_from_file(architecture: str, file: Path, quick_gelu: bool) -> nn.Module:
+def clip_from_file(
+    architecture: str, file: Path, quick_gelu: bool, say: Callable[[str], object] = warnings.warn
+) -> nn.Module:
     """Build a model of open_clip, and load weights from a file in any known format and precision.
 
     Args:
         architecture: a name that open_clip knows.
         quick_gelu: whether the towers use QuickGELU, see :func:`file_activation`.
+        say: called with a text if the file has tensors outside the CLIP, such as a classifier.
 
     Raises:
         bolt.clip.checkpoint_files.UnreadableCheckpoint: for a file that cannot be read.
@@ -84,7 +94,10 @@ def clip_from_file(architecture: str, file: Path, quick_gelu: bool) -> nn.Module
     finally:
         logging.disable(before)
     own = model.state_dict()
-    tensors = _whole(found, next(name for name in own if name.startswith("visual.")), file)
+    tensors, outside = _whole(found, next(name for name in own if name.startswith("visual.")), file)
+    if outside := [name for name in outside if not name.startswith("optim")]:
+        shown = ", ".join(outside[:3]) + ", ..." * (len(outside) > 3)
+        say(f"{file}: tensors outside the CLIP that were left out: {len(outside)} ({shown})")
     if "positional_embedding" in own:  # open_clip's force_custom_text adds "text."
         tensors = {name.removeprefix("text."): tensor for name, tensor in tensors.items()}
     elif "positional_embedding" in tensors:
@@ -226,29 +239,35 @@ def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:
     return None, ""
 
 
-def _whole(tensors: dict[str, Tensor], first: str, file: Path) -> dict[str, Tensor]:
-    """Return the tensors of the CLIP in a checkpoint, by open_clip's names.
+def _whole(tensors: dict[str, Tensor], first: str, file: Path) -> tuple[dict[str, Tensor], list[str]]:
+    """Return the tensors of the CLIP in a checkpoint, by open_clip's names, and the names of all other tensors.
 
     ``first``: open_clip's name of a tensor of this architecture. If a prefix precedes this name in the checkpoint, the
     prefix is removed from all names.
     """
     if holds_lora(tensors):
         raise TensorMismatch(f"{file} is a LoRA, not a whole CLIP: adopt it as a source, or merge it first")
-    if all(any(name.startswith(tower) for name in tensors) for tower in (VISION, TEXT)):
-        tensors = siglip_from_huggingface(tensors) if PROBE in tensors else whole_from_huggingface(tensors)
+    theirs = [name.removesuffix(VISION + _POSITIONS) for name in tensors if name.endswith(VISION + _POSITIONS)]
+    outside: list[str] = []
+    if len(theirs) == 1 and f"{theirs[0]}{TEXT}{_POSITIONS}" in tensors:
+        inner, outside = _inside(tensors, theirs[0])
+        outside += [theirs[0] + n for n in inner if not n.startswith((VISION, TEXT)) and n not in _BESIDE_TOWERS]
+        tensors = siglip_from_huggingface(inner) if PROBE in inner else whole_from_huggingface(inner)
     found = [name for name in tensors if name.endswith(first)]
     if len(found) != 1:
         held = (
-            "one tower of Hugging Face's CLIP, and a backbone needs both towers"
-            if any("vision_model." in name for name in tensors)
-            else "several CLIPs: save one of them alone"
-            if found
+            "several CLIPs: save one of them alone"
+            if found or len(theirs) > 1
+            else "one tower of Hugging Face's CLIP, and a backbone needs both towers"
+            if theirs
             else f"no whole CLIP: no tensor is called {first}. An image tower alone is no backbone"
         )
         raise TensorMismatch(f"{file} holds {held}")
-    prefix = found[0].removesuffix(first)
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix) and not name.endswith(_NO_WEIGHTS)
-    }
+    inner, more = _inside(tensors, found[0].removesuffix(first))
+    return {name: tensor for name, tensor in inner.items() if not name.endswith(_NO_WEIGHTS)}, outside + more
+
+
+def _inside(tensors: Mapping[str, Tensor], prefix: str) -> tuple[dict[str, Tensor], list[str]]:
+    """Return the tensors whose names begin with a prefix, without the prefix, and the names of the others."""
+    inner = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    return inner, [name for name in tensors if not name.startswith(prefix)]

@@ -84,7 +84,10 @@ def has_weights(entry: BackboneEntry) -> bool:
     return any(isinstance(try_to_load_from_cache(repository, name), str) for name in (safe, file))
 
 
-def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, keep_text: bool = True) -> Backbone:
+def load_backbone(
+    entry: BackboneEntry, device: str, *, swapped: bool = False, keep_text: bool = True,
+    say: Callable[[str], object] = lambda note: None,
+) -> Backbone:  # fmt: skip
     """Build the open_clip model of a catalog entry, load its weights and freeze it on ``device``.
 
     Args:
@@ -92,6 +95,7 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
         swapped: whether the activation differs on purpose from the activation that the weights were trained with.
         keep_text: whether to keep the text side in memory. If not, the model is loaded again whenever prompts are
             encoded, and encoding raises ``UserError`` if the weights are gone or have changed.
+        say: called with a text if a file of weights has tensors outside the CLIP.
 
     Raises:
         UserError: if the weights are not on this machine or do not fit the architecture, or if the entry's sizes or
@@ -105,7 +109,7 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
 
     if entry.weights.path is None:
         _check_listed(entry, swapped)
-    text = TextSide(entry)
+    text = TextSide(entry, say)
     load_again = None if keep_text else text.load
     try:
         backbone = Backbone.from_open_clip(
@@ -129,8 +133,8 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
 class TextSide:
     """A backbone's tokenizer, and its whole open_clip model, which is loaded whenever prompts are encoded."""
 
-    def __init__(self, entry: BackboneEntry) -> None:
-        self._entry, self._loaded_from = entry, backbone_ref(entry)
+    def __init__(self, entry: BackboneEntry, say: Callable[[str], object] = lambda note: None) -> None:
+        self._entry, self._loaded_from, self._say = entry, backbone_ref(entry), say
 
     def load(self) -> nn.Module:
         """Return the open_clip model. Raises ``UserError`` if the weights are gone, have changed or do not fit."""
@@ -149,7 +153,7 @@ class TextSide:
             if file is not None:
                 if not file.is_file():
                     raise _loading_error(entry, architecture, f"{file} does not exist")
-                return clip_from_file(architecture, file, entry.quick_gelu)
+                return clip_from_file(architecture, file, entry.quick_gelu, self._say)
             model = open_clip.create_model(
                 architecture, pretrained=entry.weights.pretrained, force_quick_gelu=entry.quick_gelu, device="cpu"
             )

@@ -70,7 +70,7 @@ def add(
     if not (pretrained or file) and (found := model_folder(architecture, name, target.parent, check_key)):
         config, file, name = found
         architecture = str(config)
-    entry = backbone_entry(architecture, pretrained, file, name, quick_gelu)
+    entry = backbone_entry(architecture, pretrained, file, name, quick_gelu, lambda note: print_line(f"note: {note}"))
     check_key(entry.name)
     fields = entry.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
     with changing(target):

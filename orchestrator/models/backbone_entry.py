@@ -47,6 +47,7 @@ def backbone_entry(
     file: Path | None = None,
     name: str | None = None,
     quick_gelu: bool | None = None,
+    say: Callable[[str], object] = lambda note: None,
 ) -> BackboneEntry:
     """Return a backbone's catalog entry. Weights in a file are loaded once, to check that they fit.
 
@@ -57,6 +58,7 @@ def backbone_entry(
         name: the key in the catalog; ``None`` makes one from the architecture and the tag or file.
         quick_gelu: whether the activation is QuickGELU; ``None`` if the tag, or a configuration beside the file, says
             which activation it is.
+        say: called with a text if the file has tensors outside the CLIP.
 
     Raises ``UserError`` for an unknown model or tag (naming the nearest), a tower that cannot be adapted, an
     activation that is unknown or contradicts the weights, and a file that does not fit.
@@ -106,7 +108,7 @@ def backbone_entry(
         parameters=sum(tensor.numel() for tensor in tower.parameters()),
     )
     if file is not None:
-        load_backbone(entry, "cpu")
+        load_backbone(entry, "cpu", say=say)
     return entry
 
 

@@ -23,6 +23,7 @@ from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.tower import ImageTower
 from bolt.clip.whole_clip import UnknownActivation, clip_from_file
 from bolt.seeds import torch_generator
+from tests.helpers.command import invoke
 
 BLOCK = "transformer.resblocks.0."
 TINY = Path(__file__).resolve().parents[3] / "grids" / "backbones" / "tiny-clip"
@@ -330,6 +331,20 @@ def test_the_text_tower_is_found_with_and_without_its_prefix(tiny: open_clip.CLI
     for model in models:
         with torch.no_grad():
             assert torch.equal(model.encode_text(texts), tiny.encode_text(texts))
+
+
+def test_what_lies_beside_a_whole_clip_is_named(tiny: open_clip.CLIP, tmp_path: Path) -> None:
+    """A classifier or an adapter of features was left out without a word."""
+    averaged = {"n_averaged": torch.tensor(3), **prefixed("module.", dict(tiny.state_dict()))}
+    for content in (averaged, {"model": tiny.state_dict(), "optimizer": {"state": {0: {"exp_avg": torch.ones(2)}}}}):
+        torch.save(content, tmp_path / "x.pt")
+        clip_from_file("tiny-clip", tmp_path / "x.pt", False)
+    torch.save({"model": tiny.state_dict(), "fc": {"weight": torch.ones(2), "bias": torch.ones(2)}}, tmp_path / "x.pt")
+    with pytest.warns(UserWarning, match=r"outside the CLIP that were left out: 2 \(fc\.weight, fc\.bias\)"):
+        clip_from_file("tiny-clip", tmp_path / "x.pt", False)
+    entry = ("backbones", "add", TINY.with_suffix(".json"), "--file", tmp_path / "x.pt", "--gelu", "--name", "mine")
+    assert "note: " in (said := invoke(*entry, "--catalog", tmp_path / "mine.yaml"))
+    assert "(fc.weight, fc.bias)" in " ".join(said.split())
 
 
 def test_what_is_no_whole_clip_is_named(tiny: open_clip.CLIP, tmp_path: Path) -> None:

@@ -160,8 +160,9 @@ def assert_features_of_transformers(entry: BackboneEntry, model: Any, of_images:
     assert backbone.logit_scale == pytest.approx(model.logit_scale.exp().item(), rel=1e-6)
 
 
-@pytest.mark.parametrize("activation", ["gelu", "quick_gelu"])
-def test_a_folder_of_transformers_is_a_backbone(activation: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("activation", "prefix"), [("gelu", ""), ("quick_gelu", "model.")])
+def test_a_folder_of_transformers_is_a_backbone(activation: str, prefix: str, tmp_path: Path) -> None:
+    """With a prefix, as Lightning writes one, it was called one tower."""
     from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel
 
     layers = {"hidden_size": 32, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -171,6 +172,8 @@ def test_a_folder_of_transformers_is_a_backbone(activation: str, tmp_path: Path)
     torch.manual_seed(0)
     model = randomised(CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=24)))
     model.save_pretrained(tmp_path / "theirs")
+    state = {prefix + name: tensor for name, tensor in model.state_dict().items()}
+    torch.save({"state_dict": state}, tmp_path / "theirs" / "model.safetensors")
     squash = {"size": {"height": 32, "width": 32}, "do_center_crop": False}
     CLIPImageProcessor(**squash, image_mean=[0.5] * 3, image_std=[0.25] * 3).save_pretrained(tmp_path / "theirs")
     entry = add(tmp_path / "theirs")
