@@ -249,7 +249,7 @@ def dataset_folder(folder: Path) -> Path:
 def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
     """Return notes on the sub-folders and files of a dataset's folder that are not used, with counts.
 
-    A further note tells whether the images of classes lie in sub-folders, which may be the classes.
+    Further notes tell whether the images of classes lie in sub-folders, which may be the classes or may be set aside.
 
     ``used``: the folders that hold the class folders: ``folder`` itself or folders in it.
     """
@@ -268,7 +268,7 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
                 unused["linked"] += path not in folders  # ``folders`` lacks only links to an enclosing one
             elif not path.name.startswith("."):
                 unused["loose" if is_image(path) else _kind_of_other(path)] += 1
-    nested = []
+    nested, mixed = list[Path](), list[Path]()
     for top in (path for root in roots for path in class_folders(root)):
         stems = {path.with_suffix("") for path in iterate_images(top, unused)}
         named = (path for path in stems if _MASK.search(path.name))
@@ -276,8 +276,11 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
         masks = {path for path in named if any(path.with_name(_MASK.sub(end, path.name)) in stems for end in ends)}
         masks |= {path for path in stems if path.parent != top and _letters(path.parent.name) in _ABOUT_PICTURES}
         unused["mask"] += len(masks)
+        below = [path for path in stems - masks if path.parent != top]
         if stems and not any(path.parent == top for path in stems):
             nested.append(top)
+        elif below:
+            mixed += sorted(below)
     if nested:
         inside = [_shown(path) for path in class_folders(nested[0])]
         notes.append(
@@ -285,6 +288,9 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
             f"{', '.join(inside[:2])}{', ...' * (len(inside) > 2)}; if the sub-folders are the classes, put them side "
             "by side"
         )
+    if mixed:
+        what = f"{_count(len(mixed), 'image')} in sub-folders of classes that have images, too: used alike, such as "
+        notes.append(f"{what}{_shown(mixed[0].parent.parent)}/{_shown(mixed[0].parent)}/")
     return notes + unused_lines(unused)
 
 

@@ -7,9 +7,8 @@ class names. No image is decoded.
 import os
 import re
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bolt.image_folders import (
@@ -32,6 +31,7 @@ from orchestrator.catalog.routes import TABLES
 from orchestrator.datasets.routes.class_folders import refuse_untested
 from orchestrator.datasets.routes.manifest import find_files, marked_classes, paths_and_labels, read_table
 from orchestrator.datasets.routes.tar_shards import folder_of, is_table, part_in
+from orchestrator.datasets.series import by_part, group_notes, series_notes
 from orchestrator.util.errors import UserError, shorten, unknown_name
 from orchestrator.util.units import listed
 
@@ -55,21 +55,6 @@ _YES_NO = {"0", "1", "0.0", "1.0", "true", "false", "yes", "no"}
 _OF_IMAGES = re.compile("path|file|name|image|img|photo|pic", re.I)
 _OF_MASKS = re.compile("mask|seg|annot|label|truth|gt|depth|box|xml", re.I)
 """Pattern of a column that names a second file for each image, as ``label_path`` does."""
-
-_OF_GROUPS = re.compile(
-    r"(.*[\W\d_])?(patient|subject|person|participant|donor|animal|individual|specimen|lesion|slide|video|clip|sequence"
-    r"|session|scene|series|site|hospital|location|station|camera|burst|plot)[\W_]*(id|name|number|num|no|code)?", re.I
-)  # fmt: skip
-"""Matches a column that says which images belong together, as ``patient_id`` does, but not ``patient_age``."""
-
-_IN_SERIES = re.compile(
-    r"(?!\D*20\d\d\D?\d\d\D?\d\d(?:-WA\d+|(?:\D| at )\d\d\D?\d\d\D?\d\d(?:\d{3})?)$)(?:"
-    r"(.+[\W_])(?:left|right|front|back|side|top|(?:new)?\d*(?:deg|pixel|flip|rot|mirror|aug)[^\W_]*|rf\.[\da-f]{32})"
-    r"|(.*\d.*\D)\d+)", re.I
-)  # fmt: skip
-"""Matches a name with a number before its last number, as frames of videos have, and a name that ends in a view
-(``10_left``) or a change (``7_flipLR``, ``cat_jpg.rf.HASH``); but not the name that a phone gives a photograph by date
-and time, such as ``IMG_20260102_030405`` or ``WhatsApp Image 2026-01-02 at 10.00.01``."""
 
 _NESTED = re.compile(r"""[\[{]\s*(["'\d].*)?[\]}]""", re.DOTALL)
 """Matches a list or an object of Python or JSON, such as ``['cat']``, but not a text in brackets."""
@@ -175,26 +160,11 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     above = folder.parent
     if part_of(folder.name) == "train" and os.access(above, os.R_OK) and (tests := part_folders(above).get("test")):
         notes.append(f"{tests.name}/ beside {folder.name}/ is not used; to use both, give {above}")
-    if "test" not in parts:
-        notes += _series([(path.name, image.relative_to(path)) for path in classes for image in images_below(path)])
+    notes += series_notes({
+        part: [(path.name, image.relative_to(path)) for path in class_folders(root) for image in images_below(path)]
+        for part, root in parts.items()
+    })  # fmt: skip
     return _checked(Layout(folder.parent, route, recipe, names, tuple(notes), parts=parts), given)
-
-
-def _series(images: Sequence[tuple[str, PurePath]]) -> list[str]:
-    """Return a note if most of the images, each given as (class, path), are in series.
-
-    A series is several images of a class whose paths match :data:`_IN_SERIES` and differ after that only. There is no
-    note if there are fewer than two series per class on average.
-    """
-    found = [(label, _IN_SERIES.fullmatch(path.with_suffix("").as_posix())) for label, path in images]
-    series = {
-        each: count for each, count in Counter((label, m[1] or m[2]) for label, m in found if m).items() if count > 1
-    }
-    if len(series) < 2 * len({label for label, _ in images}) or 2 * sum(series.values()) <= len(images):
-        return []
-    what = "the names look like frames of videos, slices of scans, views or changed copies: images of one series, such "
-    what += f"as {min(series)[1]}..., may be in both parts, training and test, which makes results too good"
-    return [f"{what}; to keep series together, give train/ and test/, or a table with a column 'split'"]
 
 
 def _classes(parts: Mapping[str, Path], folder: Path) -> list[Path]:
@@ -255,17 +225,11 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     tops = [] if readers or "split" in chosen else sorted({file.partition("/")[0] for file in files if "/" in file})
     if mixed := why_no_classes(tops):
         notes.append(f"{mixed}; the table's images in them are used alike")
-    others = [name for name in columns if name not in (*chosen.values(), *marked_classes(columns))]
-    groups = [name for name in others if _OF_GROUPS.fullmatch(name) and len({*columns[name]}) < len(labels)]
-    groups = [name for name in groups if len({*zip(labels, columns[name], strict=True)}) > len({*labels})]
-    if groups and "split" not in chosen:
-        what = f"rows of one {groups[0]!r} may be in both parts, training and test, which makes results too good"
-        notes.append(f"{what}; to keep them together, add a column 'split' with train and test")
-    elif "split" not in chosen:
-        notes += _series([*zip(labels, map(PurePath, files), strict=True)])
+    parts = [part_of(text) for text in columns[chosen["split"]]] if "split" in chosen else ["all"] * len(labels)
+    others = {name: columns[name] for name in columns if name not in (*chosen.values(), *marked_classes(columns))}
+    notes += group_notes(others, labels, parts) or series_notes(by_part(parts, [*zip(labels, files, strict=True)]))
     if "split" not in chosen and (tests := _tests_beside(path)):
         notes.append(f"{tests} is not used; if it has the test images, give one table of both parts, or all tables")
-    parts = [part_of(text) for text in columns[chosen["split"]]] if "split" in chosen else [""] * len(labels)
     if validation := parts.count("val"):
         notes.append(f"rows of the validation split: {validation}, not used")
     names = sorted({label for label, part in zip(labels, parts, strict=True) if part != "val"})

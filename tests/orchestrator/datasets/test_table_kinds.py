@@ -294,6 +294,23 @@ def test_frames_and_slices_that_may_be_split_are_remarked(name: str, noted: bool
     assert any("to keep series together" in note for note in find_layout(tmp_path / "list.csv").notes) == noted
 
 
+@pytest.mark.parametrize(("divided", "noted"), [("frames", True), ("videos", False), ("numbered anew", False)])
+def test_series_that_are_in_both_parts_are_remarked(divided: str, noted: bool, tmp_path: Path) -> None:
+    """Regression: frames of one video in the user's own train/ and test/ raised every accuracy without a word."""
+    rows = []
+    for label, video, frame, part in product("ab", range(3), range(4), ("train", "test")):
+        if divided == "numbered anew" or (part == "test") == ((frame if divided == "frames" else video) == 2):
+            image = tmp_path / part / label / f"clip{video}_frame{frame}.png"
+            image.parent.mkdir(parents=True, exist_ok=True)
+            image.touch()
+            rows.append(f"{image.relative_to(tmp_path)},{label},{part},{part * (divided == 'numbered anew')}{video}")
+    assert any("in both parts" in note for note in find_layout(tmp_path).notes) == noted
+    for column in ("clip", "size"):
+        write(tmp_path / "list.csv", "\n".join([f"path,label,split,{column}", *rows]))
+        found = [note for note in find_layout(tmp_path / "list.csv").notes if "are in both parts" in note]
+        assert [note[:8] for note in found] == ["rows of " if column == "clip" else "the name"] * noted
+
+
 @pytest.mark.parametrize("names", ["HAM_images_part_1 HAM_images_part_2", "images_001 images_002", "batch1 batch2"])
 def test_portions_of_the_images_are_no_classes(names: str, tmp_path: Path) -> None:
     for name in names.split():

@@ -1,0 +1,91 @@
+"""Notes on images that belong together, such as the frames of a video, but are in both parts, or may be.
+
+Such images make results too good. What belongs together is told by a column of a table or by the images' names.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+from bolt.image_folders import part_of
+from orchestrator.util.units import listed
+
+SHOWN = 6
+
+_OF_GROUPS = re.compile(
+    r"(.*[\W\d_])?(patient|subject|person|participant|donor|animal|individual|specimen|lesion|slide|video|clip|sequence"
+    r"|session|scene|series|site|hospital|location|station|camera|burst|plot)[\W_]*(id|name|number|num|no|code)?", re.I
+)  # fmt: skip
+"""Matches a column that says which images belong together, as ``patient_id`` does, but not ``patient_age``."""
+
+_IN_SERIES = re.compile(
+    r"(?!\D*20\d\d\D?\d\d\D?\d\d(?:-WA\d+|(?:\D| at )\d\d\D?\d\d\D?\d\d(?:\d{3})?)$)(?:"
+    r"(.+[\W_])(?:left|right|front|back|side|top|(?:new)?\d*(?:deg|pixel|flip|rot|mirror|aug)[^\W_]*|rf\.[\da-f]{32})"
+    r"|(.*\d.*\D)\d+)", re.I
+)  # fmt: skip
+"""Matches a name with a number before its last number, as frames of videos have, and a name that ends in a view
+(``10_left``) or a change (``7_flipLR``, ``cat_jpg.rf.HASH``); but not the name that a phone gives a photograph by date
+and time, such as ``IMG_20260102_030405`` or ``WhatsApp Image 2026-01-02 at 10.00.01``."""
+
+_TOO_GOOD = "in both parts, training and test, which makes results too good"
+
+
+def group_notes(columns: Mapping[str, list[str]], labels: Sequence[str], parts: Sequence[str | None]) -> list[str]:
+    """Return a note if a column says which images belong together, and not all images of a class do.
+
+    If the table states the parts, there is a note only if images that belong together are in both.
+
+    ``parts``: the part of each row: ``train``, ``test`` or another one that is not used; or ``all``.
+    """
+    for name, values in columns.items():
+        groups = {*zip(labels, values, strict=True)}
+        if not _OF_GROUPS.fullmatch(name) or len({*values}) == len(labels) or len(groups) == len({*labels}):
+            continue
+        if "all" in parts:
+            what = f"rows of one {name!r} may be {_TOO_GOOD}"
+            return [f"{what}; to keep them together, add a column 'split' with train and test"]
+        train, test = ({v for v, own in zip(values, parts, strict=True) if own == part} for part in ("train", "test"))
+        if both := sorted(train & test - {""}):
+            return [f"rows of one {name!r} are {_TOO_GOOD}: {listed(both, SHOWN)}"]
+    return []
+
+
+def series_notes(images: Mapping[str, Sequence[tuple[str, str | PurePath]]]) -> list[str]:
+    """Return a note if most of the training images are in series.
+
+    A series is several images of a class whose paths match :data:`_IN_SERIES` and differ after that only. There is no
+    note if there are fewer than two series per class on average. If there are test images, there is a note only if a
+    series goes on in them.
+
+    ``images``: ``train`` and ``test``, or ``all`` -> the class and the path of each image.
+    """
+    first = images.get("train") or images.get("all", ())
+    series = {key: names for key, names in _series(first).items() if len(names) > 1}
+    needed = 2 * len({label for label, _ in first})
+    if not first or len(series) < needed or 2 * sum(map(len, series.values())) <= len(first):
+        return []
+    state, remedy = "may be", "; to keep series together, give train/ and test/, or a table with a column 'split'"
+    if "test" in images:  # two series that share a name were numbered anew in each part
+        tests = _series(images["test"])
+        series = {key: names for key, names in series.items() if key in tests and names.isdisjoint(tests[key])}
+        state, remedy = "are", f": {len(series)} series"
+    what = "the names look like frames of videos, slices of scans, views or changed copies: images of one series, such "
+    return [f"{what}as {min(series)[1]}..., {state} {_TOO_GOOD}{remedy}"] if series else []
+
+
+def _series(images: Sequence[tuple[str, str | PurePath]]) -> Mapping[tuple[str, str], set[str]]:
+    """Return a class and what the paths of a series have in common -> these paths."""
+    found = defaultdict[tuple[str, str], set[str]](set)
+    for label, path in images:
+        *folders, name = PurePath(path).with_suffix("").parts
+        text = "/".join([*(folder for folder in folders if part_of(folder) is None), name])
+        if match := _IN_SERIES.fullmatch(text):
+            found[label, match[1] or match[2]].add(text)
+    return found
+
+
+def by_part(parts: Sequence[str | None], rows: Sequence[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    """Return the rows of each part that is used."""
+    pairs = [*zip(rows, parts, strict=True)]
+    return {name: [row for row, part in pairs if part == name] for name in ("train", "test", "all") if name in parts}
