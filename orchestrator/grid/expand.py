@@ -49,6 +49,11 @@ def expand_block(
         resolve_method(choice, track, switches, overrides, at("methods") / index)
         for index, choice in enumerate(block.methods)
     ]
+    if track.base_classes is not None:
+        for entry in targets:
+            if entry.classes - track.base_classes(entry.classes) < 2:
+                what = f"{entry.name} has {entry.classes} classes; among fewer than two new ones each image is right"
+                raise at.block.error(what, f"the track {track.name} takes datasets of four classes or more")
     overrides.notes += _unread_switches(switches, methods, track)
     _check_supports(block, track, switches, targets, methods, at)
     count = len(block.backbones) * len(targets) * len(methods) * len(block.shots or (0,)) * len(block.seeds or (0,))

@@ -20,6 +20,7 @@ The tag ``kind`` distinguishes five kinds of runs; ``summaries.py`` and ``means.
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -237,7 +238,14 @@ def _safe_names(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _safe_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
-    return tuple((_safe_name(name), value, step) for name, value, step in metrics)
+    """Return the metrics with names that MLflow accepts. Of different names that become one, the later get a number."""
+    metrics, safe, times = tuple(metrics), dict[str, str](), Counter[str]()
+    for name in dict.fromkeys(name for name, _, _ in metrics):
+        safe[name] = short = _safe_name(name)
+        times[short] += 1
+        if times[short] > 1:
+            safe[name] = f"{short[: _LONGEST_NAME - 4]}_{times[short]}"
+    return tuple((safe[name], value, step) for name, value, step in metrics)
 
 
 def milliseconds(time: str) -> int:

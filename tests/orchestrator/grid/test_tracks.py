@@ -50,7 +50,11 @@ def test_a_method_that_cannot_name_new_classes_is_refused_on_base_to_new(load: L
     text = GRID.replace("fewshot", "base_to_new").replace("- plain", "- zero_shot")
     with pytest.raises(UserError, match=r"linear_probe cannot be measured on the base_to_new track.*not adapted to"):
         load(text.replace("- trained", "- linear_probe"))
-    assert {cell.track for cell in load(text.replace("- trained", "- lora")).cells} == {"base_to_new"}
+    text = text.replace("- trained", "- lora")
+    with pytest.raises(UserError, match="one has 2 classes; among fewer than two new ones each image is right"):
+        load(text)
+    text = text.replace("[one, two, four]", "[wide]").replace("    shots", "    sources: {required: false}\n    shots")
+    assert {cell.track for cell in load(text).cells} == {"base_to_new"}
 
 
 def test_an_imbalanced_support_may_take_as_many_images_as_the_training_split_has(load: LoadGrid) -> None:

@@ -159,6 +159,18 @@ def test_datasets_count_alike_and_a_mean_over_fewer_has_another_name() -> None:
     assert "accuracy/tip_adapter" not in found
 
 
+def test_methods_that_mlflow_would_call_alike_keep_their_numbers() -> None:
+    """Regression: MLflow kept the higher one of two metrics with one name."""
+    results = [
+        samples.result(samples.cell(1, method=method), accuracy=a) for method, a in (("bolt", 71.0), ("lora", 65.0))
+    ]
+    run = summary_runs(
+        results, lambda result: Labels(f"ours{'+*'[result.cell.method.name == 'lora']}", "Glyphs"), GRID
+    )[-1]
+    assert metrics_of(run)["accuracy/ours_", 0] == 65.0
+    assert metrics_of(run)["accuracy/ours__2", 0] == 71.0
+
+
 def test_shifted_sets_own_classes_and_details_are_tracked_as_in_the_report() -> None:
     result = samples.result(replace(samples.cell(1), track="ood"))
     target, rare, sketch = (
