@@ -227,7 +227,8 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
         notes.append(f"{mixed}; the table's images in them are used alike")
     parts = [part_of(text) for text in columns[chosen["split"]]] if "split" in chosen else ["all"] * len(labels)
     others = {name: columns[name] for name in columns if name not in (*chosen.values(), *marked_classes(columns))}
-    notes += group_notes(others, labels, parts) or series_notes(by_part(parts, [*zip(labels, files, strict=True)]))
+    named = [os.path.basename(file) for file in files] if readers else files  # a shard is no series
+    notes += group_notes(others, labels, parts) or series_notes(by_part(parts, [*zip(labels, named, strict=True)]))
     if "split" not in chosen and (tests := _tests_beside(path)):
         notes.append(f"{tests} is not used; if it has the test images, give one table of both parts, or all tables")
     if validation := parts.count("val"):

@@ -54,6 +54,7 @@ def test_the_samples_of_shards_are_a_dataset(tmp_path: Path, case: str) -> None:
     assert added.entry.name == "mugs"
     assert added.entry.class_names == {"BlueBottle": "blue bottle", "red_mug": "red mug"}
     assert (added.entry.sizes.train, added.entry.sizes.test) == (18, 6)
+    assert "series" not in str(added.notes), "a shard is no series"
     raw = open_dataset(added.entry, added.data_root)
     for row, label in enumerate(raw.train.labels):
         shard, sample = raw.train.origin(row).removesuffix(".jpg").split("/")
