@@ -1,7 +1,7 @@
 """Finds the files of a checkpoint: a single file, a folder, or a checkpoint in several parts. Imports no torch."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from bolt.util.json_text import read_json
@@ -77,10 +77,20 @@ def config_file(path: Path) -> Path | None:
     return found if found.is_file() else None
 
 
+def preferred_weights(names: Collection[str], where: str) -> str | None:
+    """Return the first of :data:`FOLDER_WEIGHTS` that is among the names of a folder's files; ``None`` for none.
+
+    Raises ``UnreadableCheckpoint``, which names the folder (``where``), if an adapter lies beside whole weights.
+    """
+    known = [name for name in FOLDER_WEIGHTS if name in names]
+    if len({name.startswith("adapter_") for name in known}) > 1:
+        raise UnreadableCheckpoint(f"{where} holds {known[0]} and {known[-1]}, a model and an adapter: name one file")
+    return next(iter(known), None)
+
+
 def _file_in_folder(folder: Path) -> Path:
-    for name in FOLDER_WEIGHTS:
-        if (folder / name).is_file():
-            return folder / name
+    if known := preferred_weights([item.name for item in folder.iterdir() if item.is_file()], f"the folder {folder}"):
+        return folder / known
     found = sorted(item for item in folder.iterdir() if item.name.lower().endswith(SUFFIXES))
     if len(found) == 1:
         return found[0]

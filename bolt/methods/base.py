@@ -338,8 +338,12 @@ class Registry(dict[str, Method]):
     """All methods by name. Looking up an unknown name raises :class:`UnknownName`."""
 
     def register(self, method: Method) -> Method:
-        """Add a method. Raises ``ValueError`` if its name is taken or cannot be the name of a method."""
-        if method.name in self:
+        """Add a method. Raises ``ValueError`` if its name is taken or cannot be the name of a method.
+
+        In a notebook a method replaces itself, because a cell may run again.
+        """
+        known = self.get(method.name)
+        if known and not known.adapt.__module__ == method.adapt.__module__ == "__main__":
             raise ValueError(f"two methods are called {method.name!r}")
         if not method.name.isidentifier() or method.name != method.name.lower() or method.name.startswith("__"):
             what = "give a lower-case identifier that does not begin with __, as name=..."

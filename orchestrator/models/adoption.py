@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bolt.clip.checkpoint_files import FOLDER_WEIGHTS, UnreadableCheckpoint, checkpoint_files, config_file
+from bolt.clip.checkpoint_files import (
+    ADAPTER_CONFIG,
+    FOLDER_WEIGHTS,
+    UnreadableCheckpoint,
+    checkpoint_files,
+    config_file,
+    preferred_weights,
+)
 from orchestrator.artifacts.adopted_source import check_digest, examined_checkpoint
 from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.artifacts.source_model import accuracy_inputs, source_accuracy
@@ -21,8 +28,10 @@ from orchestrator.util.locks import changing
 HUB = "hf:"
 """Prefix of an address on the Hugging Face hub: ``hf:owner/name[@revision]``."""
 
-CONFIGURATIONS = ("config.json", "open_clip_config.json", "preprocessor_config.json", "processor_config.json")
-"""The files of a repository that describe the architecture and the preprocessing of images."""
+CONFIGURATIONS = (
+    "config.json", "open_clip_config.json", "preprocessor_config.json", "processor_config.json", ADAPTER_CONFIG,
+)  # fmt: skip
+"""The files of a repository that describe the architecture, the preprocessing of images, and a LoRA."""
 
 GENERIC_NAMES = frozenset(
     {"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "finetuned", "checkpoint"}
@@ -233,7 +242,8 @@ def fetch_repository(address: str, folder: Path) -> tuple[Path, str]:
 
 def _wanted(names: Sequence[str], where: str) -> list[str]:
     """Return the names of the files to fetch: one set of weights, in safetensors if possible, and configurations."""
-    first = next((name for name in FOLDER_WEIGHTS if name in names), None)
+    with explained(UnreadableCheckpoint, where=where):
+        first = preferred_weights(names, "the repository")
     if first is None:
         raise UserError(f"the repository holds none of {', '.join(FOLDER_WEIGHTS)}", where=where)
     stem = first.removesuffix(".index.json").partition(".")[0]

@@ -293,6 +293,7 @@ UNREADABLE: dict[str, tuple[dict[str, bytes], str]] = {
     "nested in itself": ({"x.pt": torch_file(in_itself())}, "but a mapping of model"),
     "empty folder": ({}, "no checkpoint"),
     "two in a folder": ({"a.pt": b"", "b.pt": b""}, "2 checkpoints.*name one file"),
+    "model and adapter": ({"model.safetensors": b"", "adapter_model.safetensors": b""}, "an adapter: name one file"),
     "index that leaves": ({"model.safetensors.index.json": INDEX}, "elsewhere.safetensors"),
     "shards of FSDP": ({"__0_0.distcp": b"", ".metadata": b""}, "dcp_to_torch FOLDER NEW.pt"),
     "shards of DeepSpeed": ({"zero_to_fp32.py": b"", "latest": b""}, "with its zero_to_fp32.py"),

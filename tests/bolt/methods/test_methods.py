@@ -262,6 +262,9 @@ def test_a_method_is_registered_by_a_decorator(monkeypatch: pytest.MonkeyPatch) 
     adapt.__module__ = "__main__"
     with pytest.raises(ValueError, match="'__main__'"):
         register_tower_training(title="In a notebook", paper=None)(adapt)
+    for title in ("In a notebook", "In a cell that runs again"):
+        register_tower_training(name="mine", title=title, paper=None)(adapt)
+    assert base.METHODS["mine"].title == "In a cell that runs again"
 
 
 @pytest.mark.parametrize(

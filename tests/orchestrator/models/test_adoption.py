@@ -354,7 +354,8 @@ def test_a_repository_is_adopted_at_one_commit(towers: dict[str, Towers], tmp_pa
     All in one process, and not this one: huggingface_hub reads its settings when it is imported.
     """
     folder = as_huggingface(towers["glyph-inks"], tmp_path / "repository")
-    files = {path.name: path.read_bytes() for path in folder.iterdir()} | {"training.log": b"long"}
+    more = {"training.log": b"long", "adapter_config.json": b"{}"}  # without the second, the scale of a LoRA is unknown
+    files = {path.name: path.read_bytes() for path in folder.iterdir()} | more
     options = ["--backbone", "tiny-clip", "--catalog", str(tmp_path / "mine.yaml"), "--dataset", "glyph-inks"]
     command = [sys.executable, "-c", ADOPTING, json.dumps([MISSING, NO_NAME, ADOPTED]), *options]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
@@ -372,4 +373,4 @@ def test_a_repository_is_adopted_at_one_commit(towers: dict[str, Towers], tmp_pa
     entry = load_catalog([tmp_path / "mine.yaml"]).checkpoints["tiny-clip", "glyph-inks"]
     assert entry.note == f"hf:{ADOPTED}@{COMMIT}"
     fetched = sorted(file.name for file in entry.path.parent.iterdir() if file.is_file())
-    assert fetched == ["config.json", "model.safetensors"]
+    assert fetched == ["adapter_config.json", "config.json", "model.safetensors"]
