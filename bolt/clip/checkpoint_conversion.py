@@ -6,6 +6,8 @@ The name of the class embedding, which occurs once in every layout, identifies t
 - ``visual.class_embedding``: a whole CLIP of open_clip or OpenAI, or a part that includes the image tower;
 - ``vision_model.embeddings.class_embedding``: a CLIP of Hugging Face.
 
+A SigLIP has none; ``vision_model.head.probe`` identifies one of Hugging Face.
+
 Names may have a prefix, such as ``model.``, ``image_encoder.`` or ``state_dict.``.
 """
 
@@ -20,6 +22,7 @@ from torch import Tensor
 from bolt.clip.checkpoint_reading import Checkpoint
 from bolt.clip.huggingface import VISION, VISUAL_PROJECTION, from_huggingface
 from bolt.clip.lora import adapter_kind, holds_lora, merge_lora
+from bolt.clip.siglip import PROBE, siglip_from_huggingface
 from bolt.clip.tensor_names import PROJECTION, TensorMismatch, check_numbers, check_tensors, layer_norm_names
 from bolt.clip.tower import ImageTower
 
@@ -72,6 +75,7 @@ def convert_image_tower(
     state = frozen.state_dict_open_clip() if isinstance(frozen, ImageTower) else dict(frozen)
     checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
     tensors, notes = checkpoint.tensors, list[str]()
+    tensors, is_siglip = _with_siglip(tensors)
     mark = _CLASS_EMBEDDING if _CLASS_EMBEDDING in state else next(iter(state))
     whole = any(f".{name}".endswith(f".{mark}") for name in tensors)  # a tower may lie beside settings of an adapter
     if holds_lora(tensors) or (adapter_kind(checkpoint.settings) != "LORA" and not whole):
@@ -93,6 +97,7 @@ def convert_image_tower(
         converted = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         inner = converted
         layout = "open_clip CLIP" if prefix.endswith("visual.") else "open_clip image tower"
+        layout = "SigLIP of transformers" if is_siglip else layout
     if outside := len(tensors) - len(inner):
         notes.append(f"tensors outside the image tower that were left out: {outside}")
     check_tensors(converted, {name: tuple(tensor.shape) for name, tensor in state.items()})
@@ -134,6 +139,16 @@ def _rounds_to(tensor: Tensor, other: Tensor) -> bool:
 
 def _squared_norm(tensors: Iterable[Tensor]) -> float:
     return sum(tensor.double().square().sum().item() for tensor in tensors)
+
+
+def _with_siglip(tensors: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], bool]:
+    """Return the tensors, with a SigLIP image tower of transformers in open_clip's form, and whether there is one."""
+    found = [name.removesuffix(PROBE) + VISION for name in tensors if f".{name}".endswith(f".{PROBE}")]
+    if len(found) != 1:
+        return tensors, False
+    inner = {VISION + name.removeprefix(found[0]): each for name, each in tensors.items() if name.startswith(found[0])}
+    rest = {name: tensor for name, tensor in tensors.items() if not name.startswith(found[0])}
+    return rest | siglip_from_huggingface(inner), True
 
 
 def _locate_tower(tensors: Mapping[str, Tensor], mark: str, notes: list[str]) -> tuple[str, tuple[str, ...]]:

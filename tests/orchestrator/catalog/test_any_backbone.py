@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 import bolt
 import tests.helpers.timm_trunks  # noqa: F401
+from bolt.clip.checkpoint_conversion import convert_image_tower
 from bolt.clip.feature_tower import FeatureTower, TimmTower
 from bolt.clip.tower import ImageTower
 from bolt.clip.whole_clip import preprocessing
@@ -216,6 +217,13 @@ def test_a_folder_of_a_siglip_of_transformers_is_a_backbone(tmp_path: Path, monk
     monkeypatch.undo()
     assert (entry.resize, entry.mean, entry.timm, entry.quick_gelu) == ("squash", (0.5, 0.5, 0.5), True, False)
     assert_features_of_transformers(entry, model, torch.nn.Identity(), torch.nn.Identity())
+    tower = load_backbone(entry, "cpu").tower
+    tuned = {f"model.{name}": 1.01 * tensor for name, tensor in model.state_dict().items()}
+    source = convert_image_tower(tuned | {"classifier.weight": torch.ones(2)}, tower)
+    assert all(torch.equal(source.tensors[name], 1.01 * own) for name, own in tower.state_dict_open_clip().items())
+    assert source.layout == "SigLIP of transformers"
+    text_and_more = sum("vision_model" not in name for name in tuned) + 1
+    assert source.notes == (f"tensors outside the image tower that were left out: {text_and_more}",)
 
 
 def test_a_folder_of_open_clip_is_a_backbone(tmp_path: Path, resnet: Path) -> None:
