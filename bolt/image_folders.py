@@ -274,7 +274,11 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
         named = (path for path in stems if _MASK.search(path.name))
         ends = ("", "_rgb", "_color", "_image")
         masks = {path for path in named if any(path.with_name(_MASK.sub(end, path.name)) in stems for end in ends)}
-        masks |= {path for path in stems if path.parent != top and _letters(path.parent.name) in _ABOUT_PICTURES}
+        about = {path.parent for path in stems} - {top}
+        about = {place for place in about if _letters(place.name) in _ABOUT_PICTURES or _MASK.search(place.name)}
+        if _MASK.search(top.name) and top.with_name(_MASK.sub("", top.name)).is_dir():
+            about.add(top)
+        masks |= {path for path in stems if not about.isdisjoint(path.parents)}
         unused["mask"] += len(masks)
         below = [path for path in stems - masks if path.parent != top]
         if stems and not any(path.parent == top for path in stems):

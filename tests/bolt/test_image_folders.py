@@ -190,8 +190,10 @@ def test_masks_beside_their_images_are_counted(tmp_path: Path) -> None:
     fill(tmp_path / "mask", "mask.png", "_mask.png", "b_2.png", "b.png")
     fill(tmp_path / "mask" / "Masks", "b.png")
     fill(tmp_path / "cup", "0_rgb.png", "0_depth.png", "in_depth.png")
+    fill(tmp_path / "cup" / "cup GT", "0.png")
+    fill(tmp_path / "cup_masks", "0.png")
     assert [note for note in unused_notes(tmp_path, [tmp_path]) if "mask" in note] == [
-        "4 images that may be masks or depth maps, by their name or folder: used like images; move such away"
+        "6 images that may be masks or depth maps, by their name or folder: used like images; move such away"
     ]
 
 
