@@ -123,6 +123,32 @@ def test_neither_a_token_of_another_cluster_nor_the_home_closes_a_local_instance
     assert done.stdout.split() == ["answered"] * starts, done.stderr
 
 
+IN_A_WORKER = """
+import os
+from orchestrator.execution.cluster import connect
+with connect(cpus=1):
+    import ray
+    print(ray.get(ray.remote(lambda: os.getcwd()).remote()))
+"""
+
+
+def test_uv_run_once_sent_a_copy_of_the_working_folder_to_the_workers(tmp_path: Path) -> None:
+    """Ray refused a folder of more than 512 MiB, such as one with photographs."""
+    (tmp_path / "run").write_text("import subprocess, sys; subprocess.call(sys.argv[1:])")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = ["uv", "run", sys.executable, "-c", IN_A_WORKER]  # a parent process that Ray takes for uv's
+    done = subprocess.run(
+        command,
+        executable=sys.executable,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert done.stdout.split() == [str(tmp_path)], done.stderr
+
+
 LOSES_A_PROCESS = """
 import contextlib, os, sys, tempfile
 from pathlib import Path

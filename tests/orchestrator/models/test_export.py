@@ -153,6 +153,13 @@ def test_a_different_score_is_an_error_unless_the_machine_differs(world: World) 
     assert "device another GPU then" in warning
 
 
+@pytest.mark.parametrize(("method", "track"), [("tda", "tta_stream"), ("zero", "tta_image")])
+def test_predictions_that_no_classifier_repeats_are_no_model(method: str, track: str, world: World) -> None:
+    """Regression: the error said that the store or the code had changed."""
+    with pytest.raises(UserError, match="so no model has this accuracy"):
+        restore_model(finished(world, method, track), world.loaded)
+
+
 def test_a_dataset_in_no_catalog_is_an_error(world: World) -> None:
     result = finished(world, "zero_shot")
     mine = replace(result.cell, dataset=replace(result.cell.dataset, name="my-birds"))
