@@ -20,6 +20,7 @@ from PIL import Image
 from orchestrator.util.grouping import grouped
 
 Floats = NDArray[np.float32]
+Crop = tuple[float, float, float, float]
 
 SIDE = 32
 """Side in pixels of the small versions of pictures that are compared."""
@@ -49,7 +50,7 @@ _FLAT = 2.0
 """Standard deviation, in grey levels, below which a picture is too plain to be recognised."""
 
 _BLOCK = 1000
-_CROPS = [
+_CROPS: list[Crop] = [
     *((top, 1 - bottom, left, 1 - right) for top, bottom, left, right in product((0.0, 0.03), repeat=4)),
     *((f, 1 - f, f, 1 - f) for f in (0.02, 0.04, 0.06)),
     *((*rows, *columns) for f in (0.04, 0.08) for rows in ((0, 1 - f), (f, 1)) for columns in ((0, 1 - f), (f, 1))),
@@ -63,12 +64,25 @@ def small_version(image: Image.Image) -> NDArray[np.uint8]:
     return np.asarray(plain).transpose(2, 0, 1)
 
 
-def find_copies(digests: Sequence[bytes], small: Sequence[NDArray[np.uint8]]) -> list[list[int]]:
+def facing(small: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Mirror and turn a small version so that all mirrored and turned copies of a picture give the same result."""
+    half = SIDE // 2
+    for axis in (1, 2):
+        halves = np.split(small.mean(axis=0), 2, axis=axis - 1)
+        small = small if halves[0].mean() >= halves[1].mean() else np.flip(small, axis)
+    grey = small.mean(axis=0)
+    return small if grey[:half].mean() >= grey[:, :half].mean() else small.transpose(0, 2, 1)
+
+
+def find_copies(
+    digests: Sequence[bytes], small: Sequence[NDArray[np.uint8]], *, cropped: bool = True
+) -> list[list[int]]:
     """Return the groups of images that are copies of one picture, as ascending positions.
 
     Args:
         digests: checksums of the pixels.
         small: the :func:`small_version` of each image.
+        cropped: whether copies with cut edges are searched for.
     """
     from scipy.sparse import coo_array  # takes half a second, and most commands do not search for copies
     from scipy.sparse.csgraph import connected_components
@@ -77,22 +91,25 @@ def find_copies(digests: Sequence[bytes], small: Sequence[NDArray[np.uint8]]) ->
         return []
     first: dict[bytes, int] = {}
     pairs = [(first.setdefault(digest, n), n) for n, digest in enumerate(digests)]
+    crops = _CROPS if cropped else _CROPS[:1]
     # One picture of each group of exact copies. Otherwise a picture's neighbours could all be its exact copies.
     distinct = np.array(sorted(first.values()))
     if len(distinct) > 2 and len(digests) <= MOST:
-        pairs += [(int(distinct[i]), int(distinct[j])) for i, j in _near_pairs(np.stack([small[n] for n in distinct]))]
+        pairs += [
+            (int(distinct[i]), int(distinct[j])) for i, j in _near_pairs(np.stack([small[n] for n in distinct]), crops)
+        ]
     ones, others = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     links = coo_array((np.ones(len(pairs)), (ones, others)), shape=(len(digests),) * 2)
     members = grouped(range(len(digests)), connected_components(links, directed=False)[1].__getitem__)
     return sorted(each for each in members.values() if len(each) > 1)
 
 
-def _near_pairs(small: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
+def _near_pairs(small: NDArray[np.uint8], crops: Sequence[Crop]) -> Iterator[tuple[int, int]]:
     """Yield the pairs of images that are near copies; ``small`` is (N, 3, SIDE, SIDE)."""
     nearest_NK = _nearest(small)
     whole_ND = _crop_vectors(small, _CROPS[0], 16)
     alike_NK = np.full_like(nearest_NK, -1, dtype=np.float32)
-    for crop in _CROPS:
+    for crop in crops:
         cropped_ND = _crop_vectors(small, crop, 16)
         for start in range(0, len(small), _BLOCK):
             rows = slice(start, start + _BLOCK)
@@ -123,7 +140,7 @@ def _nearest(small: NDArray[np.uint8]) -> NDArray[np.int64]:
     return found
 
 
-def _crop_vectors(small: NDArray[np.generic], crop: tuple[float, float, float, float], side: int) -> Floats:
+def _crop_vectors(small: NDArray[np.generic], crop: Crop, side: int) -> Floats:
     """Return the same crop of each image in ``side`` x ``side`` pixels, as a vector of mean zero and length 1.
 
     The product of two such vectors is a correlation, on which brightness and contrast have no influence. A picture of a

@@ -80,7 +80,7 @@ def verified_view(found: Verified) -> RenderableType:
         lines.append(Text(f"  excluded before: {found.excluded}"))
     if not found.entry.is_own:
         lines += [Text(f"  differs from the catalog: {line}", "yellow") for line in found.differs]
-    lines += [Text(f"  {note}", "yellow") for note in copy_notes(found.copies, found.decoded)]
+    lines += [Text(f"  {note}", "yellow") for note in copy_notes(found.copies, found.decoded, found.turned)]
     if found.rotated and not raw.train.reading.upright:
         lines.append(Text(f"  images whose EXIF rotation is not applied: {found.rotated}"))
     lines += [Text(f"  {remark}", "yellow") for remark in found.remarks]

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from bolt.clip.image_files import UNREADABLE, ReadAs, read_as, reading_notes
 from orchestrator.catalog import DatasetEntry, excluded_file, excluded_images, own_splits
 from orchestrator.core.events import OnProgress
-from orchestrator.datasets.copies import MOST, SIDE, find_copies, small_version
+from orchestrator.datasets.copies import MOST, SIDE, facing, find_copies, small_version
 from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.splits import split_manifest
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError, one_line
+from orchestrator.util.grouping import grouped
 from orchestrator.util.threads import thread_map
 from orchestrator.util.units import pluralize
 
@@ -72,6 +73,7 @@ class Verified:
     Attributes:
         broken: images that cannot be decoded.
         copies: groups of images that show one picture, unchanged or nearly so.
+        turned: groups of images of one class that are mirrored or turned copies of each other.
         rotated: number of images whose EXIF orientation asks for a rotation.
         remarks: notes on parts of the image files that are not used, and a note if most images are dark.
         excluded: number of images that were excluded before this check.
@@ -84,6 +86,7 @@ class Verified:
     raw: RawDataset
     broken: tuple[ImageCheck, ...]
     copies: Copies
+    turned: Copies
     rotated: int
     remarks: tuple[str, ...]
     excluded: int
@@ -129,6 +132,7 @@ def verify_dataset(
         raw=raw,
         broken=tuple(check for check in checks if check.reason),
         copies=tuple(tuple(decoded[n] for n in group) for group in groups),
+        turned=_turned_copies(decoded, groups),
         rotated=sum(check.read.turned for check in checks),
         remarks=tuple(reading_notes((check.read for check in decoded), raw.train.reading)),
         excluded=len(excluded_images(entry, data_root)),
@@ -136,6 +140,16 @@ def verify_dataset(
         image_side=math.ceil(math.sqrt(sum(pixels) / len(pixels))) if pixels else 0,
         differs=(*split_manifest(entry, raw).differs(entry), *own_splits([entry], data_root)),
     )
+
+
+def _turned_copies(decoded: Sequence[ImageCheck], copies: Sequence[Sequence[int]]) -> Copies:
+    """Return the groups of images of one class that are mirrored or turned copies. Of other copies the first counts."""
+    first = {n: group[0] for group in copies for n in group}
+    small = [facing(check.small) for check in decoded]
+    found = find_copies([str(n).encode() for n in range(len(decoded))], small, cropped=False)
+    groups = (sorted({first.get(n, n) for n in group}) for group in found)
+    alike = (each for group in groups for each in grouped(group, lambda n: decoded[n].word).values())
+    return tuple(tuple(decoded[n] for n in group) for group in alike if len(group) > 1)
 
 
 def exclude_broken(found: Verified, data_root: Path) -> Path:
@@ -165,7 +179,7 @@ def image_notes(found: Verified, raw: RawDataset) -> list[str]:
     notes = []
     if left_out := found.excluded + len(found.broken):
         notes.append(f"excluded as unreadable: {left_out} of {found.excluded + found.decoded} images")
-    notes += copy_notes(found.copies, found.decoded)
+    notes += copy_notes(found.copies, found.decoded, found.turned)
     if found.rotated:
         notes.append(f"images with an EXIF rotation: {found.rotated}; they are rotated upright")
     notes += found.remarks
@@ -181,24 +195,26 @@ def image_notes(found: Verified, raw: RawDataset) -> list[str]:
     return notes
 
 
-def copy_notes(copies: Copies, images: int) -> list[str]:
-    """Return up to four notes on copies of images.
+def copy_notes(copies: Copies, images: int, turned: Copies = ()) -> list[str]:
+    """Return notes on copies of images, and on those that are mirrored or ``turned``.
 
     One note lists the test images that are copies of a training image. One lists the copies with different labels. One
     counts the training images that are copies of another training image. If the number of all ``images`` exceeds
     ``MOST``, one says that only exact copies were searched for.
     """
     notes = [f"only exact copies were searched for: there are more than {MOST:,} images"] if images > MOST else []
-    leaks = [(one, next(each for each in group if each.part == "train")) for group in copies
-             if {each.part for each in group} == {"train", "test"} for one in group if one.part == "test"]  # fmt: skip
-    mixed = [(group[0], next(each for each in group if each.word != group[0].word)) for group in copies
-             if len({each.word for each in group}) > 1]  # fmt: skip
-    of_both_parts = "test images that are copies of a training image"
-    for what, pairs in ((of_both_parts, leaks), ("pictures with two labels", mixed)):
-        if pairs:
-            named = (f"    {one.labelled} = {other.labelled}" for one, other in pairs)
-            notes.append("\n".join([f"{what}: {len(pairs)}", *named]))
-    learnt = [sum(each.part == "train" for each in group) for group in copies]
-    if again := sum(count - 1 for count in learnt if count > 1):
-        notes.append(f"training images that are copies of another training image: {again}")
+    for groups, kind in ((copies, "copies"), (turned, "mirrored or turned copies")):
+        both = [group for group in groups if {each.part for each in group} == {"train", "test"}]
+        leaks = [(one, next(each for each in group if each.part == "train"))
+                 for group in both for one in group if one.part == "test"]  # fmt: skip
+        mixed = [(group[0], next(each for each in group if each.word != group[0].word)) for group in groups
+                 if len({each.word for each in group}) > 1]  # fmt: skip
+        of_both_parts = f"test images that are {kind} of a training image"
+        for what, pairs in ((of_both_parts, leaks), ("pictures with two labels", mixed)):
+            if pairs:
+                named = (f"    {one.labelled} = {other.labelled}" for one, other in pairs)
+                notes.append("\n".join([f"{what}: {len(pairs)}", *named]))
+        learnt = [sum(each.part == "train" for each in group) for group in groups]
+        if again := sum(count - 1 for count in learnt if count > 1):
+            notes.append(f"training images that are {kind} of another training image: {again}")
     return notes
