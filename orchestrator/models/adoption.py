@@ -112,7 +112,7 @@ def adopt_checkpoints(
         for name, (path, origin) in candidates.items():
             digest = checkpoint_digest(path)
             if copy:
-                path = _copied(path, home / "checkpoints" / backbone / name)
+                path = _copied(path, home / "checkpoints" / backbone / f"{name}-{digest[:8]}")
             stated = path.relative_to(home).as_posix() if path.is_relative_to(home) else str(path)
             if name in entries:
                 say(f"{name}: replaces {entries[name]['file']}")

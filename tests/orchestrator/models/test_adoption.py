@@ -283,9 +283,13 @@ def test_a_checkpoint_in_parts_is_adopted(copy: bool, towers: dict[str, Towers],
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     mine = tmp_path / "home" / "mine.yaml"
     mine.parent.mkdir()
-    adopt_checkpoints([str(folder)], "tiny-clip", None, [mine], copy=copy, say=lambda line: None)
+    (tmp_path / "old").mkdir()
+    old = as_tower({name: tower[name] * 1.01 for name in names}, tmp_path / "old" / "model")
+    for given in (old, folder):  # the copy of the first lay where that of the second was put, and hid it
+        adopt_checkpoints([str(given)], "tiny-clip", "glyph-inks", [mine], copy=copy, say=lambda line: None)
     entry = load_catalog([mine]).checkpoints["tiny-clip", "glyph-inks"]
     assert entry.path.is_relative_to(mine.parent) == copy
+    assert checkpoint_digest(entry.path) == entry.sha256
     assert set(read_checkpoint(entry.path).tensors) == set(tower)
     second = entry.path / "model-00002-of-00002.safetensors"
     save_file({name: tower[name] + 1 for name in names[9:]}, second)
