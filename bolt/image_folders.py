@@ -82,6 +82,7 @@ _KINDS = {
     "loose": ("image", " beside the folders of the classes: not used"),
     "hidden": ("image", " in hidden or system folders: not used"),
     "linked": ("link", " to folders: not used; give the linked folder itself"),
+    "broken": ("broken link", ": not used; bring back what it leads to"),
     "closed": ("folder", " without permission to read: not used"),
     "icloud": ("file", " that are in iCloud only: not used; download them first"),
     "archive": ("archive", ": not used; unpack those that hold images"),
@@ -303,8 +304,10 @@ def _shown(path: Path) -> str:
 
 
 def _kind_of_other(path: Path) -> str:
-    """Return the kind of a file that is not read: the suffix of a picture, or ``archive``, or ``other``."""
+    """Return the kind of a file that is not read: ``broken``, the suffix of a picture, ``archive``, or ``other``."""
     suffix = path.suffix.lower()
+    if not path.exists():
+        return "broken"
     return suffix if suffix in _UNREAD else "archive" if suffix in ARCHIVES else "other"
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,9 +158,9 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     if "test" in parts:
         refuse_untested(names, [path.name for path in class_folders(parts["test"])], folder)
     notes = unused_notes(given, parts.values())
-    above = folder.parent
-    if part_of(folder.name) == "train" and os.access(above, os.R_OK) and (tests := part_folders(above).get("test")):
-        notes.append(f"{tests.name}/ beside {folder.name}/ is not used; to use both, give {above}")
+    with suppress(OSError):  # the folder above cannot be read
+        if part_of(folder.name) == "train" and (tests := part_folders(folder.parent).get("test")):
+            notes.append(f"{tests.name}/ beside {folder.name}/ is not used; to use both, give {folder.parent}")
     notes += series_notes({
         part: [(path.name, image.relative_to(path)) for path in class_folders(root) for image in images_below(path)]
         for part, root in parts.items()

@@ -78,8 +78,8 @@ def _series(images: Sequence[tuple[str, str | PurePath]]) -> Mapping[tuple[str, 
     """Return a class and what the paths of a series have in common -> these paths."""
     found = defaultdict[tuple[str, str], set[str]](set)
     for label, path in images:
-        *folders, name = PurePath(path).with_suffix("").parts
-        text = "/".join([*(folder for folder in folders if part_of(folder) is None), name])
+        *folders, name = PurePath(path).parts
+        text = "/".join([*(folder for folder in folders if part_of(folder) is None), name.rpartition(".")[0] or name])
         if match := _IN_SERIES.fullmatch(text):
             found[label, match[1] or match[2]].add(text)
     return found

@@ -146,6 +146,7 @@ def test_what_lies_beside_the_classes_and_the_parts_is_counted(tmp_path: Path) -
     fill(tmp_path / "ware", "2.png", "3.heif", "._4.png")
     fill(tmp_path / "ware" / "old", "5.png", "labels.csv")
     (tmp_path / "ware" / "train" / "up").symlink_to("..")
+    (tmp_path / "ware" / "test" / "dog").symlink_to("/mnt/photographs/dog")
     (tmp_path / "readme.md").write_text("")
     roots = [tmp_path / "ware" / "train", tmp_path / "ware" / "test"]
     notes = unused_notes(tmp_path, roots)
@@ -155,6 +156,7 @@ def test_what_lies_beside_the_classes_and_the_parts_is_counted(tmp_path: Path) -
         "images beside the folders of the classes": "2",
         ".heif file": "1",
         "link to folders": "1",
+        "broken link": "1",
         "files without an image suffix": "3",
     }
 

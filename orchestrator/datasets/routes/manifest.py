@@ -370,7 +370,8 @@ def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
     for row, several in enumerate(found, start=1):
         if len(several) > 1:
             what = f"row {row}: {given[row - 1]} may mean {' or '.join(several[:2])}"
-            raise UserError(what, where=str(table), hint="write paths relative to the table's folder")
+            hint = f"write paths relative to the table's folder, such as {several[0]}, or move the other images away"
+            raise UserError(what, where=str(table), hint=hint)
     return [images[0] for images in found]
 
 
