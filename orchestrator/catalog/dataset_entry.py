@@ -178,6 +178,10 @@ class DatasetEntry(StrictModel):
         """Whether the images need no files: they are drawn by the project, or come with scikit-learn."""
         return self.route.kind in ("toy", "sklearn")
 
+    def shares_images(self, other: DatasetEntry) -> bool:
+        """Return whether both are one dataset, or the catalog says that they have the same images."""
+        return bool({self.name, self.images_of or self.name} & {other.name, other.images_of or other.name})
+
     @property
     def is_own(self) -> bool:
         """Whether the images are a folder or a table of the user, under the data root."""

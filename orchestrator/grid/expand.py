@@ -64,6 +64,10 @@ def expand_block(
     listed = track.gives_support and track.support_draw(switches) == "listed"
     for backbone, target in product(block.backbones, targets):
         scored = _find_scored(block, track, target, catalog, at)
+        for entry in scored:
+            if entry is not target and entry.shares_images(target):
+                what = f"note: {entry.name} has images of {target.name}"
+                overrides.notes.append(f"{what}: a method may be scored on images that it has learned from")
         dataset, evaluate_on = resolver.dataset(target.name), tuple(resolver.dataset(entry.name) for entry in scored)
         whole = resolver.pool(choice, target, scored, sources_at) if any(m.uses_sources for m in methods) else ()
         for resolved in methods:

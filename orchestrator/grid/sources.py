@@ -68,10 +68,9 @@ class SourceResolver:
         images.
         """
         tested = (target, *scored)
-        names = {name for entry in tested for name in (entry.name, entry.images_of) if name}
         groups = {entry.kin for entry in tested if entry.kin and choice.rule == "leave_group_out"}
-        candidates = self._candidates(choice, target, at)
-        pool = dict.fromkeys(e.name for e in candidates if not {e.name, e.images_of} & names and e.kin not in groups)
+        candidates = [entry for entry in self._candidates(choice, target, at) if entry.kin not in groups]
+        pool = dict.fromkeys(entry.name for entry in candidates if not any(map(entry.shares_images, tested)))
         if not pool and choice.required:
             hint = "give the pool: sources: {rule: leave_one_out, domain: NAME} or {..., datasets: [...]}"
             raise at.error(f"{choice.rule} leaves no source for {target.name}", hint)

@@ -38,6 +38,13 @@ def test_what_is_scored_on_is_never_a_source(load: LoadGrid) -> None:
     assert [s.dataset for s in cell.sources] == ["three", "four"]
 
 
+def test_scoring_on_another_split_of_the_same_images_is_noted(load: LoadGrid) -> None:
+    text = GRID.replace("fewshot", "cross_dataset").replace("[one, two, four]", "[eleven_dtd]")
+    text = text.replace("      - plain\n      - trained", "      - zero_shot")
+    (note,) = load(text.replace("    shots:", "    evaluate_on: [dtd, eleven_eurosat]\n    shots:")).notes
+    assert note.startswith("note: dtd has images of eleven_dtd: ")
+
+
 def test_recipes_resolve_epochs_per_dataset(load: LoadGrid) -> None:
     grid = load(GRID.replace("fine_tuning: {epochs: 2}", "fine_tuning: {batch_size: 8, learning_rate: 1}"))
     recipes = {ref.dataset: plan.recipe for ref, plan in grid.sources.items()}
