@@ -21,6 +21,9 @@ from bolt.spectral.sources import Sources
 _INITIAL_TOP_K = 12
 """Least number of singular directions that are computed per source and matrix: the number that BOLT uses by default."""
 
+_LARGE = 2**20
+"""Size of a file, in bytes, from which it may hold weights, whatever its name."""
+
 
 class CheckpointSources(Sources):
     """Source models in checkpoints of any layout that :mod:`bolt.clip.checkpoint_conversion` knows.
@@ -109,7 +112,8 @@ class CheckpointSources(Sources):
 def checkpoint_paths(folder: Path) -> dict[str, Path]:
     """Map the names of a folder's checkpoints to their paths.
 
-    Every sub-folder and every file with a checkpoint's suffix counts as a checkpoint, unless it is hidden.
+    Every sub-folder and every file with a checkpoint's suffix counts as a checkpoint, unless it is hidden. A warning
+    names other files that are as large as weights.
 
     Raises ``FileNotFoundError`` if there is no folder or no checkpoint, and ``ValueError`` if two checkpoints have the
     same name.
@@ -117,11 +121,17 @@ def checkpoint_paths(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}; give a folder with a checkpoint of each source model")
     found: dict[str, Path] = {}
-    for entry in sorted(folder.iterdir()):
-        if not entry.name.startswith(".") and (entry.is_dir() or entry.name.lower().endswith(SUFFIXES)):
+    unused = list[str]()
+    for entry in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
+        if entry.is_dir() or entry.name.lower().endswith(SUFFIXES):
             first = found.setdefault(checkpoint_name(entry), entry)
             if first != entry:
                 raise ValueError(f"{first} and {entry.name} are both named {checkpoint_name(entry)}: rename one")
+        elif entry.is_file() and entry.stat().st_size >= _LARGE:
+            unused.append(entry.name)
+    if unused:
+        what = f"{folder}: not used, because a checkpoint ends in {', '.join(SUFFIXES)}: {', '.join(unused)}"
+        warnings.warn(what, stacklevel=3)
     if not found:
         raise FileNotFoundError(f"{folder} holds no checkpoint: neither a folder nor a {', '.join(SUFFIXES)} file")
     return found

@@ -322,6 +322,10 @@ def test_a_source_can_be_left_out(checkpoints: Path, backbone: Backbone, tmp_pat
         bolt.load_sources(checkpoints, backbone, leave_out=["source_9"])
     with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
         bolt.load_sources(tmp_path, backbone)
+    for name, size in (("cars.pth", 9), ("README.md", 9), ("dtd.pth.tar-50", 2**20)):
+        (tmp_path / name).write_bytes(bytes(size))
+    with pytest.warns(UserWarning, match=r"not used, because a checkpoint ends in .*: dtd\.pth\.tar-50$"):
+        assert bolt.load_sources(tmp_path, backbone).names == ("cars",)
 
 
 def test_a_method_of_single_images_makes_no_model(backbone: Backbone, sources: CheckpointSources) -> None:
