@@ -365,7 +365,7 @@ def test_the_sources_of_a_domain_are_fine_tuned_first(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)  # `data add` writes bolt.yaml
     write_photographs(tmp_path / "ware", 2)
     for number, name in enumerate(("cups", "tools")):
-        write_photographs(tmp_path / name, 5, 10 * number)
+        write_photographs(tmp_path / name, 5, 10 + 10 * number)
         invoke("data", "add", tmp_path / name, "--domain", "shop", "--catalog", "catalog.yaml")
     done = adapt(tmp_path, ("bolt_pooled",), sources="shop", data_root=tmp_path)
     assert done.chosen.is_measured
