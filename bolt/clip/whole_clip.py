@@ -200,7 +200,8 @@ def _processor(config: Mapping[str, Any]) -> dict[str, Any]:
     squash = {*size} == {"height", "width"}
     crops = config.get("do_center_crop", not squash)
     sides = {*size.values(), *(crop.values() if crops else ())}
-    if not config.get("do_resize", True) or len(sides) > 1 or not (squash or crops):
+    other = {*size} - {"", "height", "width", "shortest_edge"}  # such as longest_edge
+    if not config.get("do_resize", True) or other or len(sides) > 1 or not (squash or crops):
         raise ValueError("it does not resize images to the square that the tower takes")
     mean, std = (config.get(f"image_{name}") or () for name in ("mean", "std"))
     if not config.get("do_normalize", True):

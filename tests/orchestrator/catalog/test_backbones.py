@@ -155,6 +155,7 @@ STATED: dict[str, tuple[dict[str, Any], tuple[str, str, float, float] | str]] = 
     "nearest": ({"resample": 0}, "interpolation is 'nearest'"),
     "lanczos": ({"resample": 1}, "interpolation is 'lanczos'"),
     "a smaller crop": ({"size": {"shortest_edge": 36}}, "does not resize images to the square"),
+    "longest": ({"size": {"longest_edge": 32}}, "does not resize images to the square"),
     "no crop": ({"do_center_crop": False}, "does not resize images to the square"),
     "no square": ({"size": {"height": 32, "width": 36}}, "does not resize images to the square"),
     "no resize": ({"do_resize": False}, "does not resize images to the square"),
