@@ -84,7 +84,7 @@ _KINDS = {
     "linked": ("link", " to folders: not used; give the linked folder itself"),
     "broken": ("broken link", ": not used; bring back what it leads to"),
     "closed": ("folder", " without permission to read: not used"),
-    "icloud": ("file", " that are in iCloud only: not used; download them first"),
+    "icloud": ("iCloud placeholder", ": not used; download the photographs first"),
     "archive": ("archive", ": not used; unpack those that hold images"),
     "other": ("file", " without an image suffix: not used"),
 }
