@@ -185,7 +185,7 @@ def test_the_output_of_the_command(world: World, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fewshot.tiny-clp.glyph-inks.k2.bolt.s1"], r"\n  fewshot\.tiny-clip\.glyph-inks\.k2\.bolt\.s1--"),
+        (["fewshot.tiny-clp.glyph-inks.k2.bolt.s1"], r"did you mean 'fewshot\.tiny-clip\.glyph-inks\.k2\.bolt\.s1--"),
         (["fewshot.tiny-clip.glyph-inks.k"], "cells begin with"),
         (["fewshot", "--as", "state_dict", "--with-basis"], "holds the merged tower"),
         (["fewshot.tiny-clip.glyph-inks.k2.maple", "--as", "huggingface"], "maple learns tokens of the image tower"),
