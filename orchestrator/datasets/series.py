@@ -21,7 +21,8 @@ _OF_GROUPS = re.compile(
 
 _IN_SERIES = re.compile(
     r"(?!\D*20\d\d\D?\d\d\D?\d\d(?:-WA\d+|(?:\D| at )\d\d\D?\d\d\D?\d\d(?:\d{3})?)$)(?:"
-    r"(.+[\W_])(?:left|right|front|back|side|top|red|green|blue|nir|(?:new)?\d*(?:deg|pixel|flip|rot|mirror|aug)[^\W_]*|rf\.[\da-f]{32})"
+    r"(.+[\W_])(?:left|right|front|back|side|top|red|green|blue|nir|rf\.[\da-f]{32}"
+    r"|(?:new)?\d*(?:deg|pixel|flip|rot|mirror|aug)[^\W_]*)"
     r"|(.*\d.*\D)\d+)", re.I
 )  # fmt: skip
 """Matches a name with a number before its last number, as frames of videos have, and a name that ends in a view
