@@ -68,8 +68,8 @@ def class_words(names: Sequence[str]) -> ClassWords:
       numbers of all classes run from 0 or 1 without a gap.
     - Underscores, points, hyphens and CamelCase boundaries become spaces. A hyphen beside a single letter or a number
       stays (``t-shirt``, ``C-130``).
-    - URL codes such as ``%20`` are decoded, and so is UTF-8 in another encoding. A letter and its accent become one
-      character. The words are in lower case, as CLIP's tokenizer reads them.
+    - URL codes such as ``%20`` are decoded, and UTF-8 that was read in another encoding is repaired. A letter and its
+      accent become one character. The words are in lower case, as CLIP's tokenizer reads them.
     """
     decoded = [_decoded(name) for name in names]
     ids = [_WORDNET.fullmatch(text) for text in decoded]
@@ -123,7 +123,7 @@ def check_placeholders(prompts: list[str]) -> list[str]:
     """Return the prompts. Raise ``ValueError`` for one with ``{name}`` or ``{{}}``, which no class name replaces."""
     for prompt in prompts:
         if found := re.search(r"{[^{}]+}|{{+[^{}]*}+", prompt):
-            raise ValueError(f"the prompt {prompt!r} has {found[0]}, but the class name replaces {{}} alone")
+            raise ValueError(f"the prompt {prompt!r} has {found[0]}, but only {{}} is replaced by the class name")
     return prompts
 
 
@@ -147,7 +147,7 @@ def wordnet_word(wnid: str) -> str | None:
 def _decoded(name: str) -> str:
     """Decode the URL codes in a name, remove invisible characters, and make a letter and its accent one character.
 
-    UTF-8 that a program took for another encoding, such as ``KÃ¤se`` or ``K├ñse`` for ``Käse``, is decoded as well.
+    UTF-8 that a program read in another encoding, such as ``KÃ¤se`` or ``K├ñse`` for ``Käse``, is repaired.
     """
     for encoding in ("cp1252", "cp437"):
         with suppress(UnicodeError):

@@ -52,7 +52,7 @@ _MASK = re.compile(
     r"(?<=.)[\W_](mask|seg|segmentation|label|gt|groundtruth|annotation|depth|disparity|heatmap|overlay)s?([\W_]*\d+)?$",
     re.I,
 )
-"""Matches the ending of a mask's name, such as ``_mask`` in ``cat_mask``; beside it is ``cat`` or ``cat_rgb``."""
+"""Matches the ending of a mask's name, such as ``_mask`` in ``cat_mask``; beside it is ``cat`` or, say, ``cat_rgb``."""
 
 _SYSTEM_FOLDERS = frozenset({
     "__macosx", "__pycache__", "@eadir", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "~snapshot",
@@ -78,11 +78,11 @@ ARCHIVES = frozenset({".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz
 
 _NOT_READ = ": not used, because Pillow does not read them; "
 _KINDS = {
-    "mask": ("image", " that may be masks or depth maps, by their name or folder: used like images; move such away"),
+    "mask": ("image", " that may be masks or depth maps, by name or folder: used like images; move them elsewhere"),
     "loose": ("image", " beside the folders of the classes: not used"),
     "hidden": ("image", " in hidden or system folders: not used"),
     "linked": ("link", " to folders: not used; give the linked folder itself"),
-    "broken": ("broken link", ": not used; bring back what it leads to"),
+    "broken": ("broken link", ": not used; restore what the link points to"),
     "closed": ("folder", " without permission to read: not used"),
     "icloud": ("iCloud placeholder", ": not used; download the photographs first"),
     "archive": ("archive", ": not used; unpack those that hold images"),
@@ -294,7 +294,7 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
             "by side"
         )
     if mixed:
-        what = f"{_count(len(mixed), 'image')} in sub-folders of classes that have images, too: used alike, such as "
+        what = f"{_count(len(mixed), 'image')} in sub-folders beside images of their class: used like these, such as "
         notes.append(f"{what}{_shown(mixed[0].parent.parent)}/{_shown(mixed[0].parent)}/")
     return notes + unused_lines(unused)
 

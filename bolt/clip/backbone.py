@@ -103,8 +103,8 @@ class Backbone:
             resize, interpolation: see :class:`bolt.clip.input_size.InputSize`; by default those of the model.
 
         Raises ``bolt.clip.tower_shape.UnsupportedTower``, a ``ValueError``, if the image tower's input is not square or
-        its weights are not float32, if a tower of yours was changed beyond its weights, or if ``logit_scale`` is not
-        the logarithm of a factor from 1 to 1000.
+        its weights are not float32, if more of the model was changed than its weights (hooks, ``forward``),
+        or if ``logit_scale`` is not the logarithm of a factor from 1 to 1000.
         """
         import open_clip  # takes seconds to import
 
@@ -130,8 +130,8 @@ class Backbone:
         tower = image_tower_of(model)
         if load_again is None and not given_away and not computes_alike(tower, visual):
             raise UnsupportedTower(
-                f"the image tower of {name} gives other features than a tower of its sizes, activation and weights: it "
-                "may have hooks, another forward, or a layer that differs from the others"
+                f"the image tower of {name} does not compute what its weights and sizes say: it may have hooks, "
+                "a changed forward, or a layer that differs from the others"
             )
         if load_again is None:
             model.visual = None  # type: ignore[assignment]

@@ -1,12 +1,11 @@
 """Converts the image tower in a checkpoint of another project to open_clip's tensor names.
 
-The name of the class embedding, which occurs once in every layout, identifies the layout:
+The name of one tensor, which occurs once in a tower, identifies the layout:
 
 - ``class_embedding``: an open_clip image tower;
 - ``visual.class_embedding``: a whole CLIP of open_clip or OpenAI, or a part that includes the image tower;
-- ``vision_model.embeddings.class_embedding``: a CLIP of Hugging Face.
-
-A SigLIP has none; ``vision_model.head.probe`` identifies one of Hugging Face.
+- ``vision_model.embeddings.class_embedding``: a CLIP of Hugging Face;
+- ``vision_model.head.probe``: a SigLIP of Hugging Face.
 
 Names may have a prefix, such as ``model.``, ``image_encoder.`` or ``state_dict.``.
 """

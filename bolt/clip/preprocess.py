@@ -59,8 +59,8 @@ def rgb_pixels(image: Image.Image) -> NDArray[np.uint8]:
 def check_pixels(pixels_B3SS: object, side: int) -> None:
     """Raise ``TypeError`` for anything but a tensor of uint8 pixels (B, 3, side, side).
 
-    Values from 0 to 1 would be taken for almost black images, and pixels of another height and width, which fill as
-    many patches, for an image.
+    Values from 0 to 1 would look almost black. Another height and width with as many patches would give features
+    without an error.
     """
     kind, shape = (getattr(pixels_B3SS, name, "") for name in ("dtype", "shape"))
     if str(kind) != "torch.uint8" or tuple(shape)[1:] != (3, side, side):

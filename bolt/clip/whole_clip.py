@@ -23,7 +23,7 @@ _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", 
 """Endings of the names of constants that some programs store beside the weights."""
 
 _POSITIONS = "embeddings.position_embedding.weight"
-"""Name of a tensor that each tower of a CLIP or SigLIP of transformers has."""
+"""End of the name of a tensor that each tower of a CLIP or SigLIP of transformers has."""
 
 _BESIDE_TOWERS = ("visual_projection.weight", "text_projection.weight", "logit_scale", "logit_bias")
 """Names of the tensors that such a model has beside its towers."""

@@ -340,7 +340,7 @@ class Registry(dict[str, Method]):
     def register(self, method: Method) -> Method:
         """Add a method. Raises ``ValueError`` if its name is taken or cannot be the name of a method.
 
-        In a notebook a method replaces itself, because a cell may run again.
+        A method of the main module replaces one of the same name, because the cell of a notebook may run again.
         """
         known = self.get(method.name)
         if known and not known.adapt.__module__ == method.adapt.__module__ == "__main__":

@@ -179,7 +179,7 @@ class DatasetEntry(StrictModel):
         return self.route.kind in ("toy", "sklearn")
 
     def shares_images(self, other: DatasetEntry) -> bool:
-        """Return whether both are one dataset, or the catalog says that they have the same images."""
+        """Return whether both are one dataset, or the catalog says that they share images."""
         return bool({self.name, self.images_of or self.name} & {other.name, other.images_of or other.name})
 
     @property

@@ -120,7 +120,7 @@ def _short_classes(inputs: CellInputs, task: Task) -> dict[str, int]:
 def adapter_to_keep(measurement: Measurement, loaded: ArtifactCache) -> dict[str, bytes] | None:
     """Return the files of a cell's adapter; ``None`` if it is larger than ``KEPT_BYTES`` or cannot be saved.
 
-    A cell that is scored by fixed predictions, as on a stream, has no adapter: its classifier has another accuracy.
+    No adapter is kept for fixed predictions, as on a stream: its classifier would predict otherwise.
     """
     if measurement.adapted.fixed_NC is not None or not isinstance(measurement.adapted.classify, Classifier):
         return None

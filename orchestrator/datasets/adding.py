@@ -29,7 +29,7 @@ SHOWN_BROKEN = 20
 OWN_DOMAIN = "own"
 PLAIN = "a photo of a {}."
 _NOT_KEPT = ("exif_rotation", "contents", "renamed")
-"""Fields that a replaced entry loses unless they are set anew: the images decide two, ``class_names`` has the third."""
+"""Fields that ``--replace`` does not keep: two are found anew, and ``class_names`` has what ``renamed`` had."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def state_shared_images(checked: CheckedImages, data_root: Path, catalog: Catalo
     """
     if shared := shared_images(checked.entry, data_root, catalog):
         checked.fields["images_of"], number = shared
-        yield f"images that {shared[0]} has too: {number}; so neither of the two is a source of the other (images_of)"
+        yield f"images that {shared[0]} has as well: {number}; so neither is a source of the other (images_of)"
 
 
 def check_images(

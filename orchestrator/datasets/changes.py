@@ -60,9 +60,10 @@ def record_checksums(entry: DatasetEntry, data_root: Path) -> list[str]:
 
 
 def shared_images(entry: DatasetEntry, data_root: Path, catalog: Catalog) -> tuple[str, int] | None:
-    """Return the user's dataset that has most image files in common with ``entry``, and their number; ``None`` if 0.
+    """Return the user's dataset that shares most image files with ``entry``, and their number; ``None`` if none does.
 
-    If that dataset states ``images_of``, the dataset stated there is returned. Only recorded files are compared.
+    If that dataset states ``images_of``, the dataset stated there is returned. Datasets without a record of their files
+    are skipped.
     """
     shared, mine = {}, set[str]()
     for name, other in catalog.datasets.items():
@@ -217,6 +218,8 @@ def _read(entry: DatasetEntry, data_root: Path) -> dict[str, ImageFile] | None:
 
 def _write(entry: DatasetEntry, data_root: Path, images: Mapping[str, ImageFile]) -> bool:
     """Write the record of a dataset, and return whether the data root could be written to."""
-    with contextlib.suppress(OSError), replacing(checksums_file(entry, data_root)) as temporary:
-        temporary.write_text(json.dumps({"images": images}, indent=0), encoding="utf-8")
-    return checksums_file(entry, data_root).is_file()
+    with contextlib.suppress(OSError):
+        with replacing(checksums_file(entry, data_root)) as temporary:
+            temporary.write_text(json.dumps({"images": images}, indent=0), encoding="utf-8")
+        return True
+    return False

@@ -33,7 +33,7 @@ _TOO_GOOD = "in both parts, training and test, which makes results too good"
 
 
 def group_notes(columns: Mapping[str, list[str]], labels: Sequence[str], parts: Sequence[str | None]) -> list[str]:
-    """Return a note if a column says which images belong together, and not all images of a class do.
+    """Return a note if a column groups the images, and a class has several groups.
 
     If the table states the parts, there is a note only if images that belong together are in both.
 
@@ -55,7 +55,7 @@ def group_notes(columns: Mapping[str, list[str]], labels: Sequence[str], parts: 
 def series_notes(images: Mapping[str, Sequence[tuple[str, str | PurePath]]]) -> list[str]:
     """Return a note if most of the training images are in series.
 
-    A series is several images of a class whose paths match :data:`_IN_SERIES` and differ after that only. There is no
+    A series is several images of a class whose paths match :data:`_IN_SERIES` with the same first part. There is no
     note if there are fewer than two series per class on average. If there are test images, there is a note only if a
     series goes on in them.
 
@@ -71,12 +71,12 @@ def series_notes(images: Mapping[str, Sequence[tuple[str, str | PurePath]]]) -> 
         tests = _series(images["test"])
         series = {key: names for key, names in series.items() if key in tests and names.isdisjoint(tests[key])}
         state, remedy = "are", f": {len(series)} series"
-    what = "the names look like frames of videos, slices of scans, views or changed copies: images of one series, such "
-    return [f"{what}as {min(series)[1]}..., {state} {_TOO_GOOD}{remedy}"] if series else []
+    what = "the names look like frames of videos, slices of scans, views or augmented copies: images of one series, "
+    return [f"{what}such as {min(series)[1]}..., {state} {_TOO_GOOD}{remedy}"] if series else []
 
 
 def _series(images: Sequence[tuple[str, str | PurePath]]) -> Mapping[tuple[str, str], set[str]]:
-    """Return a class and what the paths of a series have in common -> these paths."""
+    """Return a class and the first part of paths -> the paths with this first part."""
     found = defaultdict[tuple[str, str], set[str]](set)
     for label, path in images:
         *folders, name = PurePath(path).parts

@@ -73,7 +73,7 @@ class Verified:
     Attributes:
         broken: images that cannot be decoded.
         copies: groups of images that show one picture, unchanged or nearly so.
-        turned: groups of images of one class that are mirrored or turned copies of each other.
+        turned: groups of images of one class that are mirrored or rotated copies of each other.
         rotated: number of images whose EXIF orientation asks for a rotation.
         remarks: notes on parts of the image files that are not used, and a note if most images are dark.
         excluded: number of images that were excluded before this check.
@@ -143,7 +143,7 @@ def verify_dataset(
 
 
 def _turned_copies(decoded: Sequence[ImageCheck], copies: Sequence[Sequence[int]]) -> Copies:
-    """Return the groups of images of one class that are mirrored or turned copies. Of other copies the first counts."""
+    """Return the groups of mirrored or rotated copies in one class; the first image stands for its unchanged copies."""
     first = {n: group[0] for group in copies for n in group}
     small = [facing(check.small) for check in decoded]
     found = find_copies([str(n).encode() for n in range(len(decoded))], small, cropped=False)
@@ -196,14 +196,14 @@ def image_notes(found: Verified, raw: RawDataset) -> list[str]:
 
 
 def copy_notes(copies: Copies, images: int, turned: Copies = ()) -> list[str]:
-    """Return notes on copies of images, and on those that are mirrored or ``turned``.
+    """Return notes on copies of images, and the same notes on mirrored or rotated copies (``turned``).
 
     One note lists the test images that are copies of a training image. One lists the copies with different labels. One
     counts the training images that are copies of another training image. If the number of all ``images`` exceeds
     ``MOST``, one says that only exact copies were searched for.
     """
     notes = [f"only exact copies were searched for: there are more than {MOST:,} images"] if images > MOST else []
-    for groups, kind in ((copies, "copies"), (turned, "mirrored or turned copies")):
+    for groups, kind in ((copies, "copies"), (turned, "mirrored or rotated copies")):
         both = [group for group in groups if {each.part for each in group} == {"train", "test"}]
         leaks = [(one, next(each for each in group if each.part == "train"))
                  for group in both for one in group if one.part == "test"]  # fmt: skip

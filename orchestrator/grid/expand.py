@@ -52,7 +52,7 @@ def expand_block(
     if track.base_classes is not None:
         for entry in targets:
             if entry.classes - track.base_classes(entry.classes) < 2:
-                what = f"{entry.name} has {entry.classes} classes; among fewer than two new ones each image is right"
+                what = f"{entry.name} has {entry.classes} classes: with one new class, every prediction is right"
                 raise at.block.error(what, f"the track {track.name} takes datasets of four classes or more")
     overrides.notes += _unread_switches(switches, methods, track)
     _check_supports(block, track, switches, targets, methods, at)

@@ -159,7 +159,7 @@ def _short_trainings(sources: Mapping[SourceRef, SourcePlan], catalog: Catalog) 
     short = [name for name, recipe in recipes.items() if recipe.is_short(catalog.datasets[name].sizes.train)]
     if short:
         steps, rate = recipes[short[0]].warmup_steps, recipes[short[0]].learning_rate
-        what = f"ends within its warm-up of {steps} steps, before the learning rate is {rate:g}"
+        what = f"ends within its warm-up of {steps} steps, before the learning rate reaches {rate:g}"
         yield f"note: the fine-tuning of {listed(short, 4)} {what}; set fine_tuning.warmup_steps or fine_tuning.epochs"
 
 

@@ -340,7 +340,7 @@ def _open_filesystem(url: str) -> tuple[Any, str]:
 
 
 def _check_name(root: str) -> None:
-    """Raise ``OSError`` for a name that no file system allows. The first read reports any other problem of the disk."""
+    """Raise ``OSError`` for a name that is too long or a loop of links. The first read reports any other problem."""
     try:
         os.stat(root)
     except OSError as error:

@@ -195,7 +195,7 @@ def test_masks_beside_their_images_are_counted(tmp_path: Path) -> None:
     fill(tmp_path / "cup" / "cup GT", "0.png")
     fill(tmp_path / "cup_masks", "0.png")
     assert [note for note in unused_notes(tmp_path, [tmp_path]) if "mask" in note] == [
-        "6 images that may be masks or depth maps, by their name or folder: used like images; move such away"
+        "6 images that may be masks or depth maps, by name or folder: used like images; move them elsewhere"
     ]
 
 

@@ -253,10 +253,10 @@ def paths_and_labels(
             signs = {*_MARKS, "", "-1", "-1.0"}
             marks = [name for name, values in columns.items() if {*map(str.casefold, values)} <= signs]
             if key == "label" and len(marks) > 1:
-                hint = f"if {listed(marks, SHOWN)} are classes, leave out the rows without a single 1; otherwise say "
+                hint = f"if {listed(marks, SHOWN)} are classes, keep only the rows with exactly one 1; otherwise say "
                 hint += "which column has each image's label: --column label=NAME"
             if key == "path" and any(name.casefold().startswith("pixel") for name in columns):
-                hint = "it seems to hold pixels: write them as image files, in a folder for each class"
+                hint = "the table seems to hold pixels: write them as image files, in a folder for each class"
             if table.suffix == ".tar":
                 hint = "each sample needs a .cls, .txt or .json file; if the tar file has class folders, unpack it"
             what = f"has no column {name!r}, only {listed([*columns], SHOWN) or 'an empty first line'}"
@@ -362,7 +362,7 @@ def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
     else:
         missing = [path for path in given if not matches(path, "")]
         outside = all(os.path.isabs(path) and os.path.isfile(path) for path in missing)
-        what = f"{len(missing)} of {len(given)} images are not " + ("below its folder" if outside else "there")
+        what = f"{len(missing)} of {len(given)} images are not " + ("below the table's folder" if outside else "there")
         what += ":\n  " + listed([*map(shorten, missing)], SHOWN, "\n  ")
         hint = "write paths relative to the table's folder, or the names of files below it"
         hint = "put the table into a folder that holds all its images" if outside else hint

@@ -70,7 +70,7 @@ def test_mirrored_test_images_are_told(tmp_path: Path) -> None:
     for label in "ab":  # in another class it may have another meaning
         ImageOps.mirror(drawn("aerial-land", 60)[0]).save(tmp_path / "ware" / "test" / label / "mirrored.png")
     added = add_dataset(tmp_path / "ware", [tmp_path / "mine.yaml"], DatasetOptions())
-    assert [note.splitlines()[1:] for note in added.notes if "mirrored or turned" in note] == [
+    assert [note.splitlines()[1:] for note in added.notes if "mirrored or rotated" in note] == [
         ["    test/a/mirrored.png (a) = train/a/0.png (a)"]
     ]
 
