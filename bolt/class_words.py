@@ -95,8 +95,10 @@ def class_words(names: Sequence[str]) -> ClassWords:
     spelled = defaultdict[str, list[str]](list)
     for word in words:
         spelled[re.sub(r"[\W_]|s$", "", word)].append(repr(word))
-    if alike := [" and ".join(several) for key, several in spelled.items() if len(several) > 1 and len(key) > 2]:
-        notes.append(f"classes that may be one, spelled in several ways: {_shown(alike)}; if so, merge them")
+    merged = [several for key, several in spelled.items() if len(several) > 1 and re.search(r"[^\W\d]{3}", key)]
+    if merged:
+        alike = _shown([" and ".join(several) for several in merged])
+        notes.append(f"classes that may be one, spelled in several ways: {alike}; if so, merge them")
     copies = [repr(name) for name in names if (copy := _COPY.fullmatch(name)) and copy[1] in names]
     if copies:
         notes.append(f"classes that may be copies of another class's folder: {_shown(copies)}")
@@ -122,7 +124,7 @@ def check_distinct(words: Sequence[str], names: Sequence[str]) -> None:
 def check_placeholders(prompts: list[str]) -> list[str]:
     """Return the prompts. Raise ``ValueError`` for one with ``{name}`` or ``{{}}``, which no class name replaces."""
     for prompt in prompts:
-        if found := re.search(r"{[^{}]+}|{{+[^{}]*}+", prompt):
+        if found := re.search(r"{ *\w* *}(?<!{})|{{+[^{}]*}+", prompt):
             raise ValueError(f"the prompt {prompt!r} has {found[0]}, but only {{}} is replaced by the class name")
     return prompts
 

@@ -277,8 +277,10 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
         masks = {path for path in named if any(path.with_name(_MASK.sub(end, path.name)) in stems for end in ends)}
         about = {path.parent for path in stems} - {top}
         about = {place for place in about if _letters(place.name) in _ABOUT_PICTURES or _MASK.search(place.name)}
-        if _MASK.search(top.name) and top.with_name(_MASK.sub("", top.name)).is_dir():
-            about.add(top)
+        if _MASK.search(top.name) and (pictures := top.with_name(_MASK.sub("", top.name))).is_dir():
+            known = {_MASK.sub("", path.stem) for path in iterate_images(pictures)}
+            if 2 * len([path for path in stems if _MASK.sub("", path.name) in known]) > len(stems):
+                about.add(top)
         masks |= {path for path in stems if not about.isdisjoint(path.parents)}
         unused["mask"] += len(masks)
         below = [path for path in stems - masks if path.parent != top]

@@ -128,7 +128,8 @@ class Backbone:
         resize = resize or how.get("resize_mode", "shortest")
         interpolation = interpolation or how.get("interpolation", "bicubic")
         tower = image_tower_of(model)
-        if load_again is None and not given_away and not computes_alike(tower, visual):
+        # The other towers run the module that they were given.
+        if type(tower) is ImageTower and load_again is None and not given_away and not computes_alike(tower, visual):
             raise UnsupportedTower(
                 f"the image tower of {name} does not compute what its weights and sizes say: it may have hooks, "
                 "a changed forward, or a layer that differs from the others"

@@ -6,8 +6,7 @@ For RGB and grey images the result is bit-identical to open_clip's. Other images
 palette, 1-bit         to RGB or grey, because Pillow resizes unconverted palette indices by nearest neighbour
 CMYK, YCbCr, Lab, HSV  by Pillow's conversion, as torchvision's folder loader does
 transparent            composited on white. The colours of transparent pixels are arbitrary. open_clip shows them, or
-                       black, depending on whether the image had to be resized. An alpha channel is dropped if
-                       it is opaque everywhere, or nowhere above 1 of 255: some programs write 0, or 0 to 1
+                       black, depending on whether the image had to be resized. An opaque alpha channel is dropped
 a fourth band          of a TIFF, JPEG 2000, BMP or TGA is alpha, or measured values such as near infrared. A file may
                        tag such values as alpha. So the band counts as alpha only if at least half of the pixels that
                        are not fully transparent are fully opaque
@@ -234,7 +233,7 @@ def _to_plain(image: Image.Image) -> Image.Image:
 
 
 def _on_white(image: Image.Image, alpha: Image.Image) -> Image.Image:
-    if alpha.getextrema() in ((255, 255), (0, 0), (0, 1), (1, 1)):  # all of it is opaque, or nothing can be seen
+    if alpha.getextrema() == (255, 255):
         return image.convert("RGB")
     image = image.convert("RGBA")
     image.putalpha(alpha)

@@ -340,10 +340,10 @@ class Registry(dict[str, Method]):
     def register(self, method: Method) -> Method:
         """Add a method. Raises ``ValueError`` if its name is taken or cannot be the name of a method.
 
-        A method of the main module replaces one of the same name, because the cell of a notebook may run again.
+        A function of the main module may be registered again, because the cell of a notebook may run again.
         """
-        known = self.get(method.name)
-        if known and not known.adapt.__module__ == method.adapt.__module__ == "__main__":
+        known, of_main = self.get(method.name), ("__main__", getattr(method.adapt, "__qualname__", ""))
+        if known and not _origin(known.adapt) == _origin(method.adapt) == of_main:
             raise ValueError(f"two methods are called {method.name!r}")
         if not method.name.isidentifier() or method.name != method.name.lower() or method.name.startswith("__"):
             what = "give a lower-case identifier that does not begin with __, as name=..."
@@ -353,6 +353,10 @@ class Registry(dict[str, Method]):
 
     def __missing__(self, name: str) -> Method:
         raise UnknownName(name, tuple(sorted(self)), "the method registry")
+
+
+def _origin(adapt: Adapt) -> tuple[str, str]:
+    return adapt.__module__, getattr(adapt, "__qualname__", "")
 
 
 METHODS = Registry()

@@ -149,7 +149,7 @@ def prepare_images(request: Request, advance: OnProgress = lambda done, of: None
         try:
             images = check_images(request.dataset, layout, request.words, options, catalog_file, advance)
             known = load_catalog(request.settings.catalog_files)
-            shared = tuple(state_shared_images(images, root, known)) if request.sources else ()
+            shared = state_shared_images(images, root, known) if request.sources else []
             write_entry(images, options.domain, files)
         except UserError as error:
             where, what = (text.replace(str(target), str(request.folder)) for text in (error.where, error.what))
@@ -193,8 +193,9 @@ def _list_images(request: Request, parts: Mapping[str, Path]) -> tuple[dict[str,
         stated.append(request.words[:2])  # not the notes
     if request.dataset != request.name:
         stated.append(request.dataset)
-    if request.sources is not None:  # datasets that have the same images are looked for
-        stated.append(request.sources)
+    if request.sources is not None:  # datasets that share images are looked for, by their records
+        records = sorted(request.settings.data_folder.glob("*.checksums.json")) if request.settings.data_folder else []
+        stated.append([request.sources, *(path.read_text("utf-8") for path in records)])
     classes, files = {}, []
     for name, part in parts.items():
         classes[name] = {folder: images_below(folder) for folder in class_folders(part)}

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, StrictInt, field_validator, model_validator
 
 from bolt.clip.image_files import Reading
 from orchestrator.catalog.routes import OwnRoute, Route
@@ -79,7 +79,7 @@ class DatasetEntry(StrictModel):
         smallest_class: number of training images of the smallest class, if known.
         splits: the recipe that divides the images; by default the official splits.
         also_called: other names that published checkpoints have for the dataset.
-        images_of: key of the dataset that has the same images in other splits; neither is a source of the other.
+        images_of: keys of datasets, or one key, with images of this one in other splits; none is a source of another.
         kin: name of a group of datasets that share images; ``leave_group_out`` leaves the whole group out.
         licence: the terms of the images.
         gated: what the user must do before the images can be fetched (an account, an agreement), if anything.
@@ -108,7 +108,7 @@ class DatasetEntry(StrictModel):
     sizes: Sizes
     smallest_class: PositiveInt | None = None
     splits: Splits = Splits(recipe="official")
-    images_of: Key | None = None
+    images_of: Annotated[tuple[Key, ...], BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)] = ()
     also_called: tuple[str, ...] = ()
     kin: str | None = None
     licence: str
@@ -180,7 +180,7 @@ class DatasetEntry(StrictModel):
 
     def shares_images(self, other: DatasetEntry) -> bool:
         """Return whether both are one dataset, or the catalog says that they share images."""
-        return bool({self.name, self.images_of or self.name} & {other.name, other.images_of or other.name})
+        return not {self.name, *self.images_of}.isdisjoint((other.name, *other.images_of))
 
     @property
     def is_own(self) -> bool:

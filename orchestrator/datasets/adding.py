@@ -1,7 +1,7 @@
 """``data add``: make a catalog entry of a user's own images, after decoding every one of them."""
 
 import os
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
@@ -171,14 +171,20 @@ def add_dataset(
     return Added(load_catalog(catalog_files).datasets[name], layout.data_root, (*notes, *unrecorded), old)
 
 
-def state_shared_images(checked: CheckedImages, data_root: Path, catalog: Catalog) -> Iterator[str]:
-    """Set ``images_of`` of the entry, and yield a note, if another dataset of the user has some of the images.
+def state_shared_images(checked: CheckedImages, data_root: Path, catalog: Catalog) -> list[str]:
+    """Add the user's datasets that have some of the images to ``images_of`` of the entry; return a note for each.
 
-    A source model of that dataset has learned from these images, test images among them.
+    A source model of such a dataset has learned from these images, test images among them.
     """
-    if shared := shared_images(checked.entry, data_root, catalog):
-        checked.fields["images_of"], number = shared
-        yield f"images that {shared[0]} has as well: {number}; so neither is a source of the other (images_of)"
+    shared = shared_images(checked.entry, data_root, catalog)
+    if shared:
+        stated = checked.fields.get("images_of", [])
+        stated = [stated] if isinstance(stated, str) else stated
+        checked.fields["images_of"] = list(dict.fromkeys([*stated, *shared]))
+    return [
+        f"images that {name} has as well: {number}; so neither is a source of the other (images_of)"
+        for name, number in shared.items()
+    ]
 
 
 def check_images(

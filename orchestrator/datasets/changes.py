@@ -10,7 +10,6 @@ import json
 import shlex
 from collections.abc import Mapping
 from functools import cache, partial
-from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,21 +58,21 @@ def record_checksums(entry: DatasetEntry, data_root: Path) -> list[str]:
     return []
 
 
-def shared_images(entry: DatasetEntry, data_root: Path, catalog: Catalog) -> tuple[str, int] | None:
-    """Return the user's dataset that shares most image files with ``entry``, and their number; ``None`` if none does.
+def shared_images(entry: DatasetEntry, data_root: Path, catalog: Catalog) -> dict[str, int]:
+    """Return the user's datasets that share image files with ``entry``: name -> number of its files.
 
-    If that dataset states ``images_of``, the dataset stated there is returned. Datasets without a record of their files
-    are skipped.
+    Datasets without a record of their files are skipped, and so are those that state ``entry`` in ``images_of``.
     """
     shared, mine = {}, set[str]()
     for name, other in catalog.datasets.items():
-        if other.is_own and entry.name not in (name, other.images_of) and (recorded := _read(other, data_root)):
+        if other.is_own and entry.name not in (name, *other.images_of) and (recorded := _read(other, data_root)):
             if not mine:
                 raw = open_dataset(_with_own_names(entry), data_root)
                 files = _image_files(entry, raw, data_root, _read(entry, data_root) or {})
                 mine = {image.digest for image in files.values()}
-            shared[other.images_of or name] = len(mine & {image.digest for image in recorded.values()})
-    return max(((name, number) for name, number in shared.items() if number), key=itemgetter(1), default=None)
+            if number := len(mine & {image.digest for image in recorded.values()}):
+                shared[name] = number
+    return shared
 
 
 def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str) -> UserError | None:

@@ -32,7 +32,7 @@ from orchestrator.catalog.routes import TABLES
 from orchestrator.datasets.routes.class_folders import refuse_untested
 from orchestrator.datasets.routes.manifest import find_files, marked_classes, paths_and_labels, read_table
 from orchestrator.datasets.routes.tar_shards import folder_of, is_table, part_in
-from orchestrator.datasets.series import by_part, group_notes, series_notes
+from orchestrator.datasets.series import group_notes, series_notes, table_rows
 from orchestrator.util.errors import UserError, shorten, unknown_name
 from orchestrator.util.units import listed
 
@@ -229,7 +229,7 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     parts = [part_of(text) for text in columns[chosen["split"]]] if "split" in chosen else ["all"] * len(labels)
     others = {name: columns[name] for name in columns if name not in (*chosen.values(), *marked_classes(columns))}
     named = [os.path.basename(file) for file in files] if readers else files  # a shard is no series
-    notes += group_notes(others, labels, parts) or series_notes(by_part(parts, [*zip(labels, named, strict=True)]))
+    notes += group_notes(others, labels, parts) or series_notes(table_rows(parts, labels, named))
     if "split" not in chosen and (tests := _tests_beside(path)):
         notes.append(f"{tests} is not used; if it has the test images, give one table of both parts, or all tables")
     if validation := parts.count("val"):

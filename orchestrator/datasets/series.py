@@ -3,6 +3,7 @@
 Such images make results too good. What belongs together is told by a column of a table or by the images' names.
 """
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,15 +20,17 @@ _OF_GROUPS = re.compile(
 )  # fmt: skip
 """Matches a column that says which images belong together, as ``patient_id`` does, but not ``patient_age``."""
 
+_BY_PHONE = re.compile(r"\D*20\d\d\D?\d\d\D?\d\d(-WA\d+|(\D| at )\d\d\D?\d\d\D?\d\d(\d{3})?)")
+"""Matches the name that a phone gives a photograph by date and time, such as ``IMG_20260102_030405`` or ``WhatsApp
+Image 2026-01-02 at 10.00.01``."""
+
 _IN_SERIES = re.compile(
-    r"(?!\D*20\d\d\D?\d\d\D?\d\d(?:-WA\d+|(?:\D| at )\d\d\D?\d\d\D?\d\d(?:\d{3})?)$)(?:"
     r"(.+[\W_])(?:left|right|front|back|side|top|red|green|blue|nir|rf\.[\da-f]{32}"
     r"|(?:new)?\d*(?:deg|pixel|flip|rot|mirror|aug)[^\W_]*)"
-    r"|(.*\d.*\D)\d+)", re.I
+    r"|(.*\d.*\D)\d+", re.I
 )  # fmt: skip
 """Matches a name with a number before its last number, as frames of videos have, and a name that ends in a view
-(``10_left``) or a change (``7_flipLR``, ``cat_jpg.rf.HASH``); but not the name that a phone gives a photograph by date
-and time, such as ``IMG_20260102_030405`` or ``WhatsApp Image 2026-01-02 at 10.00.01``."""
+(``10_left``) or a change (``7_flipLR``, ``cat_jpg.rf.HASH``)."""
 
 _TOO_GOOD = "in both parts, training and test, which makes results too good"
 
@@ -80,13 +83,25 @@ def _series(images: Sequence[tuple[str, str | PurePath]]) -> Mapping[tuple[str, 
     found = defaultdict[tuple[str, str], set[str]](set)
     for label, path in images:
         *folders, name = PurePath(path).parts
-        text = "/".join([*(folder for folder in folders if part_of(folder) is None), name.rpartition(".")[0] or name])
-        if match := _IN_SERIES.fullmatch(text):
+        stem = name.rpartition(".")[0] or name
+        text = "/".join([*(folder for folder in folders if part_of(folder) is None), stem])
+        if not _BY_PHONE.fullmatch(stem) and (match := _IN_SERIES.fullmatch(text)):
             found[label, match[1] or match[2]].add(text)
     return found
 
 
-def by_part(parts: Sequence[str | None], rows: Sequence[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
-    """Return the rows of each part that is used."""
-    pairs = [*zip(rows, parts, strict=True)]
-    return {name: [row for row, part in pairs if part == name] for name in ("train", "test", "all") if name in parts}
+def table_rows(
+    parts: Sequence[str | None], labels: Sequence[str], files: Sequence[str]
+) -> dict[str, list[tuple[str, str]]]:
+    """Return the class and the file of each row of a table, by part.
+
+    A folder with images of more than half of the classes, such as ``images_001``, is left out of the files: it says
+    nothing about series.
+    """
+    classes, rows = defaultdict[str, set[str]](set), defaultdict[str, list[tuple[str, str]]](list)
+    for label, file in zip(labels, files, strict=True):
+        classes[os.path.dirname(file)].add(label)
+    for part, label, file in zip(parts, labels, files, strict=True):
+        is_shared = 2 * len(classes[os.path.dirname(file)]) > len({*labels})
+        rows[part or ""].append((label, os.path.basename(file) if is_shared else file))
+    return rows

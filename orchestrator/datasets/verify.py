@@ -144,7 +144,9 @@ def verify_dataset(
 
 def _turned_copies(decoded: Sequence[ImageCheck], copies: Sequence[Sequence[int]]) -> Copies:
     """Return the groups of mirrored or rotated copies in one class; the first image stands for its unchanged copies."""
-    first = {n: group[0] for group in copies for n in group}
+    if len(decoded) > MOST:
+        return ()
+    first = {n: next(m for m in group if decoded[m].word == decoded[n].word) for group in copies for n in group}
     small = [facing(check.small) for check in decoded]
     found = find_copies([str(n).encode() for n in range(len(decoded))], small, cropped=False)
     groups = (sorted({first.get(n, n) for n in group}) for group in found)

@@ -242,7 +242,7 @@ def fetch_repository(address: str, folder: Path) -> tuple[Path, str]:
 
 def _wanted(names: Sequence[str], where: str) -> list[str]:
     """Return the names of the files to fetch: one set of weights, in safetensors if possible, and configurations."""
-    with explained(UnreadableCheckpoint, where=where):
+    with explained(UnreadableCheckpoint, where=where, hint="download it, and give the path of this file"):
         first = preferred_weights(names, "the repository")
     if first is None:
         raise UserError(f"the repository holds none of {', '.join(FOLDER_WEIGHTS)}", where=where)

@@ -91,7 +91,7 @@ def restore_model(result: Result, loaded: ArtifactCache) -> RestoredModel:
             evaluations = measured.result.evaluations
             if measured.adapted.fixed_NC is not None:
                 what = f"{cell.method.name} predicts every test image by itself or at its place in a stream"
-                raise UserError(f"{what}, so no model has this accuracy", hint="export a cell of another track")
+                raise UserError(f"{what}, so no model has this accuracy", hint="cells of other tracks have one")
             try:
                 model = model_of(result, measured.adapted, loaded)
             except UnknownClassifier as error:

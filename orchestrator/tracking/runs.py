@@ -20,7 +20,6 @@ The tag ``kind`` distinguishes five kinds of runs; ``summaries.py`` and ``means.
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +28,7 @@ from pathlib import Path
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Result
 from orchestrator.tracks import stored_track
+from orchestrator.util.grouping import grouped
 
 Metric = tuple[str, float, int]
 """Name, value, step."""
@@ -238,13 +238,12 @@ def _safe_names(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _safe_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
-    """Return the metrics with names that MLflow accepts. Of different names that become one, the later get a number."""
-    metrics, safe, times = tuple(metrics), dict[str, str](), Counter[str]()
-    for name in dict.fromkeys(name for name, _, _ in metrics):
-        safe[name] = short = _safe_name(name)
-        times[short] += 1
-        if times[short] > 1:
-            safe[name] = f"{short[: _LONGEST_NAME - 4]}_{times[short]}"
+    """Return the metrics with names that MLflow accepts. Different names that would become one end in a checksum."""
+    metrics, safe = tuple(metrics), dict[str, str]()
+    for short, names in grouped(dict.fromkeys(name for name, _, _ in metrics), _safe_name).items():
+        for name in names:
+            checksum = hashlib.sha256(name.encode()).hexdigest()[:4]
+            safe[name] = short if len(names) == 1 else f"{short[: _LONGEST_NAME - 5]}_{checksum}"
     return tuple((safe[name], value, step) for name, value, step in metrics)
 
 

@@ -28,12 +28,12 @@ class UserError(Exception):
 
 
 @contextmanager
-def explained(*kinds: type[Exception], where: str = "") -> Iterator[None]:
+def explained(*kinds: type[Exception], where: str = "", hint: str = "") -> Iterator[None]:
     """Turn an error of one of these kinds into a :class:`UserError` with the same text. Users must understand it."""
     try:
         yield
     except kinds as error:
-        raise UserError(str(error), where=where) from None
+        raise UserError(str(error), where=where, hint=hint) from None
 
 
 LONGEST = 200

@@ -75,5 +75,5 @@ def test_the_head_is_the_mean_of_a_class_own_sentences(backbone: Backbone) -> No
     with pytest.raises(ValueError, match="'fox'"):
         backbone.zero_shot_head(["fox"], sentences)
     for prompts in (["a {word}, a {}"], {"dog": ["a {{}} that barks"]}):
-        with pytest.raises(ValueError, match=r"replaces {} alone"):
+        with pytest.raises(ValueError, match=r"only {} is replaced"):
             backbone.zero_shot_head(["dog"], prompts)

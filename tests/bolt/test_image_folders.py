@@ -106,7 +106,7 @@ def test_what_is_no_image_is_counted_by_kind(tmp_path: Path) -> None:
     fill(tmp_path / ".git" / "x", "0.png")
     assert [path.name for path in images_below(cat)] == ["0.png", "1.jfif", "2.JPE", "3.ppm"]
     below, *notes = unused_notes(tmp_path, [tmp_path])
-    assert below.startswith("1 image in sub-folders of classes")
+    assert below.startswith("1 image in sub-folders beside images")
     found = [(note.split(" ")[0], next(word for word in note.split() if word in KINDS)) for note in notes]
     assert found == [("3", "hidden"), ("1", ".cr2"), ("2", ".nef"), ("1", "iCloud"), ("1", "suffix:")]
     assert (
@@ -124,7 +124,7 @@ def test_classes_that_may_be_one_folder_further_down_are_told(tmp_path: Path) ->
     assert "sub-folders: 2, such as colour" in str(unused_notes(tmp_path, [tmp_path]))
     fill(tmp_path / "grey" / "dog" / "masks", "0.png")
     fill(tmp_path / "grey", "0.png")
-    said = "3 images in sub-folders of classes that have images, too: used alike, such as grey/cat/"
+    said = "3 images in sub-folders beside images of their class: used like these, such as grey/cat/"
     assert said in unused_notes(tmp_path, [tmp_path])
 
 

@@ -1,6 +1,7 @@
 """The user's folder as a dataset: the notes on broken images, in the first run and in a continued run."""
 
 import io
+import shutil
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,11 @@ def test_the_folder_may_become_a_dataset_of_the_catalog_between_two_runs(tmp_pat
     add_dataset(tmp_path / "ware", [tmp_path / "mine.yaml"], DatasetOptions())
     assert prepare(tmp_path, DatasetOptions(), tmp_path / "mine.yaml").entry.name == "ware-own"
     entry = prepare(tmp_path, DatasetOptions(), tmp_path / "mine.yaml", data_root=tmp_path, sources="own").entry
-    assert (entry.name, entry.images_of) == ("ware-own", "ware"), "no source has learned from the held-out images"
+    assert (entry.name, entry.images_of) == ("ware-own", ("ware",)), "no source has learned from the held-out images"
+    shutil.copytree(tmp_path / "ware", tmp_path / "copy")
+    add_dataset(tmp_path / "copy", [tmp_path / "mine.yaml"], DatasetOptions())
+    entry = prepare(tmp_path, DatasetOptions(), tmp_path / "mine.yaml", data_root=tmp_path, sources="own").entry
+    assert entry.images_of == ("ware", "copy"), "also datasets that were added since the last run"
     assert prepare(tmp_path, DatasetOptions()).entry.name == "ware"
 
 

@@ -88,8 +88,12 @@ def test_datasets_with_the_same_images_are_no_sources_of_each_other(tmp_path: Pa
     copy, again, other = (
         add_dataset(tmp_path / name, [tmp_path / "mine.yaml"], DatasetOptions()) for name in ("copy", "copy", "other")
     )
-    assert (copy.entry.images_of, other.entry.images_of) == ("table-ware", None)
-    assert copy.notes[-1].startswith("images that table-ware has too: 15; ")
+    assert (copy.entry.images_of, other.entry.images_of) == (("table-ware",), ())
+    assert copy.notes[-1].startswith("images that table-ware has as well: 15; ")
+    shutil.copytree(tmp_path / "Table ware", tmp_path / "both")
+    shutil.copytree(tmp_path / "other", tmp_path / "both", dirs_exist_ok=True)
+    both = add_dataset(tmp_path / "both", [tmp_path / "mine.yaml"], DatasetOptions()).entry
+    assert both.images_of == ("table-ware", "copy", "other"), "each of them, although two of them share nothing"
     assert again.entry == copy.entry
 
 

@@ -83,7 +83,7 @@ def test_a_pattern_means_several_tables(tmp_path: Path, monkeypatch: pytest.Monk
     [
         ("photos/1.png", "photos/17.png", "1 of 4 images are not there:\n  photos/17.png"),
         ("photos/1.png", "../1.png", "row 2: the path '../1.png' does not stay inside the folder"),
-        ("photos/1.png", "/etc/passwd", "1 of 4 images are not below its folder:\n  /etc/passwd"),
+        ("photos/1.png", "/etc/passwd", "1 of 4 images are not below the table's folder:\n  /etc/passwd"),
         ("photos/1.png", "x" * 5000 + ".png", "1 of 4 images are not there:\n  xxx"),
         ("photos/1.png", "photos/0.png", "row 2: photos/0.png is listed twice, as 'cat' and as 'dog'"),
         ("dog,test", "dog,extra", "row 3: the split 'extra' is neither train nor test"),

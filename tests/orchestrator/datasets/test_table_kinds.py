@@ -103,7 +103,10 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "coarser names": ("path,label,class_name\n" + _ROWS("1,cat", "2,cat"), "--column label=class_name"),
     "several columns": ("datei,art,wer\n" + _ROWS("cat,me", "dog,me"), "--column label=art"),
     "a spreadsheet": ("PK", "save a spreadsheet as CSV"),
-    "marks of several classes": ("path,cat,dog\n" + _ROWS("1,0", "1,1"), "if cat, dog are classes, leave out the rows"),
+    "marks of several classes": (
+        "path,cat,dog\n" + _ROWS("1,0", "1,1"),
+        "keep only the rows with exactly one 1",
+    ),
     "pixels": ("label,pixel0,pixel1\n" + "0,0,0\n1,1,7\n" * 2, "write them as image files"),
     "two labels": ("path,label\n" + _ROWS("a", "b") + "1.jpg,b\n", "twice, as 'a' and as 'b'"),
 }
@@ -291,6 +294,17 @@ def test_frames_and_slices_that_may_be_split_are_remarked(name: str, noted: bool
     assert any("to keep series together" in note for note in find_layout(tmp_path).notes) == noted
     (tmp_path / "list.csv").write_text("\n".join(rows))
     assert any("to keep series together" in note for note in find_layout(tmp_path / "list.csv").notes) == noted
+
+
+@pytest.mark.parametrize("name", ["images_00{0}/ISIC_{1}", "2023/0{0}/IMG_{1}", "Pixel {0}/IMG_2026010{0}_03040{1}"])
+def test_folders_with_images_of_most_classes_say_nothing_about_series(name: str, tmp_path: Path) -> None:
+    paths = [name.format(n // 4, n % 4) + ".png" for n in range(24)]
+    for path in paths:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    rows = ["path,label", *(f"{path},{'ab'[n % 2]}" for n, path in enumerate(paths))]
+    (tmp_path / "list.csv").write_text("\n".join(rows))
+    assert not any("to keep series together" in note for note in find_layout(tmp_path / "list.csv").notes)
 
 
 @pytest.mark.parametrize(("divided", "noted"), [("frames", True), ("videos", False), ("numbered anew", False)])

@@ -57,7 +57,7 @@ def test_a_training_that_ends_within_its_warm_up_is_noted(load: LoadGrid) -> Non
     """Regression: with ``--set fine_tuning.epochs=2`` the source models were the pre-trained tower, nearly."""
     assert not load(set_=["fine_tuning.warmup_steps=2"]).notes, "two epochs of one batch of 40 images"
     (note,) = load(set_=["fine_tuning.warmup_steps=3"]).notes
-    assert "of two, three, four, one ends within its warm-up of 3 steps, before the learning rate is 1e-05" in note
+    assert "of two, three, four, one ends within its warm-up of 3 steps, before the learning rate reaches 1e-05" in note
 
 
 def test_another_recipe_makes_other_sources_and_other_cells(load: LoadGrid) -> None:

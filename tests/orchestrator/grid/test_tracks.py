@@ -51,7 +51,7 @@ def test_a_method_that_cannot_name_new_classes_is_refused_on_base_to_new(load: L
     with pytest.raises(UserError, match=r"linear_probe cannot be measured on the base_to_new track.*not adapted to"):
         load(text.replace("- trained", "- linear_probe"))
     text = text.replace("- trained", "- lora")
-    with pytest.raises(UserError, match="one has 2 classes; among fewer than two new ones each image is right"):
+    with pytest.raises(UserError, match="one has 2 classes: with one new class, every prediction is right"):
         load(text)
     text = text.replace("[one, two, four]", "[wide]").replace("    shots", "    sources: {required: false}\n    shots")
     assert {cell.track for cell in load(text).cells} == {"base_to_new"}
