@@ -17,6 +17,7 @@ from orchestrator.store import Store
 from orchestrator.store.errors import causes, is_store_error, retry_store, store_error
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
+from orchestrator.util.interrupt import raise_if_interrupted
 
 
 def run_and_record(cell: Cell, settings: RunSettings) -> CellEvent:
@@ -46,6 +47,7 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellEvent:
             measurement = retry_store(store.files.is_local, lambda: measure(cell, loaded))
             result, adapter = measurement.result, adapter_to_keep(measurement, loaded)
         except Exception as error:  # a method may raise anything
+            raise_if_interrupted()  # the error may be what native code has made of a KeyboardInterrupt
             line, trace = f"{type(error).__name__}: {error}".splitlines()[0], traceback.format_exc()
             problem = classify_error(error)
             if problem:

@@ -27,6 +27,7 @@ from orchestrator.progress.counter import ProgressCounter
 from orchestrator.store import Store
 from orchestrator.store.errors import RunStopped, retry_store, store_error
 from orchestrator.util.errors import UserError
+from orchestrator.util.interrupt import raise_if_interrupted
 from orchestrator.util.machine import local_gpus
 
 LOG_TAIL = 20_000
@@ -110,6 +111,7 @@ def execute(
             counter.phase = phase
 
     def record(event: CellEvent) -> None:
+        raise_if_interrupted()
         costs.learn_memory(event.cell, event.gpu_mib)
         if event.kind == "failed" and not event.recorded:
             trace = f"{event.traceback}\n{_tail(event.log)}".strip()
@@ -189,6 +191,7 @@ def build_artifacts(
     }
     failed: dict[str, TaskEvent] = {}
     for event in backend.run_graph(tasks):
+        raise_if_interrupted()
         if event.problem == "store":
             raise RunStopped(store.url, event.error)
         if event.kind in ("failed", "skipped"):

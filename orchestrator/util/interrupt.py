@@ -30,6 +30,9 @@ def two_step_interrupt(on_first: Callable[[], None]) -> Iterator[None]:
     """Let the first Ctrl-C in the block call ``on_first`` and raise ``KeyboardInterrupt``; the second ends the process.
 
     ``on_first`` reports that stopping has begun. It runs in a signal handler, so it must not wait for a lock.
+
+    Native code can lose a ``KeyboardInterrupt``; then the block raises another one at its end, and
+    :func:`raise_if_interrupted` raises one earlier.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -47,9 +50,20 @@ def two_step_interrupt(on_first: Callable[[], None]) -> Iterator[None]:
     before = {each: signal.signal(each, first) for each in caught}
     try:
         yield
+        raise_if_interrupted()
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def raise_if_interrupted() -> None:
+    """Raise ``KeyboardInterrupt`` if the first Ctrl-C has come in a block of :func:`two_step_interrupt`.
+
+    Call this between two steps of long work. Cython, for example, ignores a ``KeyboardInterrupt`` that is raised while
+    a module of Cython's is imported: a grid then said that it was stopping, and ran to its end.
+    """
+    if signal.getsignal(signal.SIGINT) is exit_immediately:
+        raise KeyboardInterrupt
 
 
 def _leave_closed_terminal() -> None:

@@ -81,7 +81,8 @@ def signal_when(
 ) -> int | None:
     """Start a command and send its process a signal when ``reached`` returns true.
 
-    Returns the exit code; ``None`` if the process ended before.
+    Returns the exit code; ``None`` if the process ended before. Repeats what the command printed: pytest shows it when
+    a test fails.
     """
     with open(log, "ab") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=stream)
@@ -94,6 +95,7 @@ def signal_when(
     finally:
         process.kill()
         process.wait()
+        print(log.read_text(errors="replace"))
 
 
 def scores(store: Path) -> dict[str, object]:

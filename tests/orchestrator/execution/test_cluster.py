@@ -76,6 +76,37 @@ def test_more_threads_than_processors_once_made_a_grid_wait_for_ever() -> None:
     assert done.stdout == "0.0\n", done.stderr
 
 
+STOPPED_WHILE_RAY_ENDS_SLOWLY = """
+import sys, time
+from orchestrator.execution import cluster
+cluster.SHUTDOWN_SECONDS = 1.0
+class SlowEnd:
+    def __init__(self, native):
+        self.native = native
+    def __getattr__(self, name):
+        return getattr(self.native, name)
+    def shutdown_driver(self):
+        self.native.shutdown_driver()
+        time.sleep(1.5)  # the native part is gone, and Ray's Python part does not know it yet
+def work():
+    import ray
+    ray._private.worker.global_worker.core_worker = SlowEnd(ray._private.worker.global_worker.core_worker)
+    running = [ray.remote(lambda: time.sleep(9)).remote()]
+    raise KeyboardInterrupt
+try:
+    with cluster.connect(cpus=1):
+        work()
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def test_a_slow_end_of_ray_does_not_change_the_exit_code() -> None:
+    """The stopped work's frames hold references into Ray. Freeing one while Ray ended gave exit code 1."""
+    done = run_script(STOPPED_WHILE_RAY_ENDS_SLOWLY)
+    assert done.returncode == 130, done.stdout + done.stderr
+
+
 def test_rays_own_message_about_another_version_names_both() -> None:
     from ray._private.utils import check_version_info
 

@@ -14,7 +14,7 @@ from typing import IO
 import pytest
 
 from orchestrator.execution.process import delay_interrupt
-from orchestrator.util.interrupt import EXIT_CODE, SIGNALS, command_line, two_step_interrupt
+from orchestrator.util.interrupt import EXIT_CODE, SIGNALS, command_line, raise_if_interrupted, two_step_interrupt
 from tests.helpers.waiting import TIMEOUT
 
 STOPS_SLOWLY = """
@@ -124,6 +124,31 @@ def test_what_was_kept_for_later_still_goes_through_the_first_step(number: signa
         interrupted_while_ray_starts()
     assert heard == ["started", "stopping"]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_native_code_loses_is_raised_again() -> None:
+    """A grid once said that it was stopping and ran to its end: Ctrl-C had come while a module of Cython's loaded."""
+
+    class Native:
+        def __del__(self) -> None:  # Python ignores an exception that is raised here
+            signal.raise_signal(signal.SIGINT)
+
+    done: list[str] = []
+
+    def interrupted() -> None:
+        with two_step_interrupt(lambda: done.append("stopping")):
+            Native()
+            done.append("went on")
+            if len(done) > 2:
+                raise_if_interrupted()
+                done.append("not reached")
+
+    for expected in (["stopping", "went on"], ["stopping", "went on"] * 2):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert done == expected
+    raise_if_interrupted()  # nothing is left of it
 
 
 def test_the_exit_of_rays_own_handler_becomes_the_first_step() -> None:
