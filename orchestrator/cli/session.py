@@ -87,7 +87,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
         page = write_grid_report(results, store)
         every = plan.of_whole_grid(store)
         tracked = f"MLflow: stopped; the results are safe, and {runs.later}"
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt), two_step_interrupt(lambda: None):  # Ctrl-C ends only the waiting for MLflow
             _, tracked = runs.sync(results if every is plan else read_grid_results(every, store), page.parent, console)
     console.print()
     console.print(terminal_summary(results, verbose=verbose))

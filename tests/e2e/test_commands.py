@@ -126,6 +126,17 @@ def test_ctrl_c_ends_a_sync_that_writes_to_mlflow(folder: Path) -> None:
     run_on_mini_grid(folder, "sync")
 
 
+def test_ctrl_c_while_a_grid_syncs_ends_only_the_sync(folder: Path) -> None:
+    shutil.rmtree(folder / "runs" / "mlflow")
+    words, log = [*command.arguments(folder), "--local", "--limit", "8"], folder / "stopped-at-its-end.txt"
+    lock = folder / "runs" / "mlflow" / "mlflow.db.lock"
+    assert command.signal_when(words, lock.exists, log, signal.SIGINT) == 0
+    output = log.read_text()
+    assert "MLflow: stopped; the results are safe" in output
+    assert "report: " in output
+    run_on_mini_grid(folder, "sync")
+
+
 def test_a_second_driver_is_refused(folder: Path) -> None:
     """This process holds the lock of the grid, as a run in another shell would."""
     with grid_lease(Store(folder / "runs").files, "mini"):
