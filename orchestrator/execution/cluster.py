@@ -17,8 +17,8 @@ from orchestrator.util.errors import UserError, one_line
 from orchestrator.util.scratch import ScratchFolder
 
 SHUTDOWN_SECONDS = 20.0
-"""How long Ray's shutdown may take. After that, this process kills the Ray processes that it started, and waits for the
-shutdown once more as long."""
+"""How long Ray's shutdown may take before this process kills the Ray processes that it started. Then it waits for the
+shutdown for as long again."""
 
 LOOPBACK = "127.0.0.1"
 
@@ -129,13 +129,12 @@ def _shut_down() -> None:
         gc.disable()
         shutdown.start()
         shutdown.join(SHUTDOWN_SECONDS)
+        if shutdown.is_alive():  # it hangs or is slow, so the Ray processes that this process started are killed
+            atexit.unregister(ray.shutdown)  # otherwise Python calls ray.shutdown again when the interpreter ends
+            with contextlib.suppress(Exception):  # private names
+                from ray._private import worker
+
+                worker._global_node.kill_all_processes(check_alive=False, allow_graceful=False)
+            shutdown.join(SHUTDOWN_SECONDS)  # without this, a slow shutdown ended this process with exit code 1
         if not shutdown.is_alive():
             gc.enable()
-            return
-        # Ray's shutdown hangs or is slow, so the Ray processes that this process started are killed.
-        atexit.unregister(ray.shutdown)  # otherwise Python calls ray.shutdown again when the interpreter ends
-        with contextlib.suppress(Exception):  # private names
-            from ray._private import worker
-
-            worker._global_node.kill_all_processes(check_alive=False, allow_graceful=False)
-        shutdown.join(SHUTDOWN_SECONDS)  # without this, a slow shutdown ended this process with exit code 1

@@ -57,10 +57,10 @@ def two_step_interrupt(on_first: Callable[[], None]) -> Iterator[None]:
 
 
 def raise_if_interrupted() -> None:
-    """Raise ``KeyboardInterrupt`` if the first Ctrl-C has come in a block of :func:`two_step_interrupt`.
+    """Raise ``KeyboardInterrupt`` if Ctrl-C was pressed in the current block of :func:`two_step_interrupt`.
 
     Call this between two steps of long work. Cython, for example, ignores a ``KeyboardInterrupt`` that is raised while
-    a module of Cython's is imported: a grid then said that it was stopping, and ran to its end.
+    a Cython module is imported. A grid then said that it was stopping, and ran to its end.
     """
     if signal.getsignal(signal.SIGINT) is exit_immediately:
         raise KeyboardInterrupt

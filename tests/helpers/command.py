@@ -81,8 +81,8 @@ def signal_when(
 ) -> int | None:
     """Start a command and send its process a signal when ``reached`` returns true.
 
-    Returns the exit code; ``None`` if the process ended before. Repeats what the command printed: pytest shows it when
-    a test fails.
+    Returns the exit code; ``None`` if the process ended before. Prints the command's output, which pytest shows when a
+    test fails.
     """
     with open(log, "ab") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=stream)

@@ -128,7 +128,7 @@ def test_what_was_kept_for_later_still_goes_through_the_first_step(number: signa
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_that_native_code_loses_is_raised_again() -> None:
-    """A grid once said that it was stopping and ran to its end: Ctrl-C had come while a module of Cython's loaded."""
+    """A grid once said that it was stopping and ran to its end: Ctrl-C came while a Cython module was imported."""
 
     class Native:
         def __del__(self) -> None:  # Python ignores an exception that is raised here
