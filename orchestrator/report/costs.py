@@ -134,12 +134,13 @@ def _figure(
         places, labels = dict(zip(means, xs, strict=True)), []
         for method, mean in means.items():
             style = grid.styles[method]
-            inside = style.colour if method in verdict.best_set else "none"
+            colour, marker = style["color"], style["marker"] or "o"
+            inside = colour if method in verdict.best_set else "none"
             axes.errorbar(
-                [places[method]], [mean.mean], yerr=[mean.std or 0.0], color=style.colour, marker=style.marker or "o",
+                [places[method]], [mean.mean], yerr=[mean.std or 0.0], color=colour, marker=marker,
                 markersize=7, markerfacecolor=inside, markeredgewidth=1.4, elinewidth=1.0, zorder=4,
             )  # fmt: skip
-            labels.append(PointLabel(grid.display_names[method], places[method], mean.mean, style.colour))
+            labels.append(PointLabel(grid.display_names[method], places[method], mean.mean, colour))
         axes.set_xticks([x for x, _ in ticks], [text for _, text in ticks])
         axes.set_xlim(min(*xs, ticks[0][0]) - 0.4, max(*xs, ticks[-1][0]) + 0.6)
         steps = [(places[method], means[method].mean) for method in found[kind]]

@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from orchestrator.util.grouping import grouped
 
@@ -55,17 +54,10 @@ def at_k(k: int) -> str:
     return f" at k = {k}" if k else ""
 
 
-@dataclass(frozen=True)
-class Style:
-    """How a method is drawn: colour, marker, and line style, in matplotlib's notation."""
+def styles_of(method_names: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return how every label is drawn: matplotlib's ``color``, ``marker`` and ``linestyle``, for ``plot``.
 
-    colour: str
-    marker: str
-    line: str
-
-
-def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
-    """Return the style of every label. ``method_names`` maps each label to the name of its method.
+    ``method_names`` maps each label to the name of its method.
 
     A method's position in the palette is its ``Method.palette``. Without one, a hash of its name gives the position. So
     the method has the same colour in every grid, unless another method of the grid has taken this position: then it
@@ -80,15 +72,16 @@ def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
     fixed = {name: METHODS[name].palette for name in set(method_names.values()) if name in METHODS}
     labels = grouped(method_names, lambda label: method_names[label])
     taken: set[int] = set()
-    styles: dict[str, Style] = {}
+    styles: dict[str, dict[str, str]] = {}
     for name in sorted(labels, key=lambda name: (fixed.get(name) is None, name)):
-        position, style = -1, Style(NEUTRAL, "", "--")
+        position, style = -1, {"color": NEUTRAL, "marker": "", "linestyle": "--"}
         if name != "zero_shot":
             own = fixed.get(name)
             position = _free_position(name, taken) if own is None else own
             taken.add(position)
             line = LINES[position // len(_COLOURS) % len(LINES)]
-            style = Style(_COLOURS[position % len(_COLOURS)], MARKERS[position % len(MARKERS)], line)
+            marker = MARKERS[position % len(MARKERS)]
+            style = {"color": _COLOURS[position % len(_COLOURS)], "marker": marker, "linestyle": line}
         plain = name if name in labels[name] else min(labels[name], key=len)
         if plain != name and not all(label.casefold().startswith(plain.casefold()) for label in labels[name]):
             plain = ""
@@ -107,12 +100,12 @@ def _free_position(name: str, taken: set[int]) -> int:
     return next(position for position in positions if position not in taken)
 
 
-def _variant(style: Style, position: int, index: int, count: int) -> Style:
+def _variant(style: Mapping[str, str], position: int, index: int, count: int) -> dict[str, str]:
     """Return the style of the ``index``-th of ``count`` variants of the method at ``position``."""
     amount = _LIGHTEST + (_DARKEST - _LIGHTEST) * (index / (count - 1) if count > 1 else 0)
     marker = MARKERS[(position + 1 + index) % len(MARKERS)]
-    line = LINES[(LINES.index(style.line) + index // len(MARKERS)) % len(LINES)]
-    return Style(_mixed(style.colour, amount), marker, line)
+    line = LINES[(LINES.index(style["linestyle"]) + index // len(MARKERS)) % len(LINES)]
+    return {"color": _mixed(style["color"], amount), "marker": marker, "linestyle": line}
 
 
 def _mixed(colour: str, amount: float) -> str:

@@ -58,7 +58,7 @@ class GridRuns:
                 name,
                 self._catalog.domain(cell.domain).title,
                 published_accuracy(cell.track, backbone, cell.domain, cell.shots, cell.method.name, dataset),
-                styles[name].colour,
+                styles[name]["color"],
                 titles[name],
                 ablation=(cell.place, name) in ablations or cell.place in changed,
             )

@@ -15,7 +15,7 @@ from orchestrator.analysis.verdict_series import VerdictSeries, verdicts_of
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell, LabelOf, Place
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.styles import SELECTED, Style, styles_of
+from orchestrator.report.styles import SELECTED, styles_of
 from orchestrator.store.results import Failure, Result
 from orchestrator.tracks import TRACKS, MetricName, stored_track
 from orchestrator.util.grouping import grouped
@@ -234,8 +234,8 @@ class GridResults:
         return any(group.selects_on_test for group in self.groups if series.is_about(group.place))
 
     @cached_property
-    def styles(self) -> Mapping[str, Style]:
-        """The colour, marker and line of every method label."""
+    def styles(self) -> Mapping[str, Mapping[str, str]]:
+        """How every method label is drawn: matplotlib's ``color``, ``marker`` and ``linestyle``."""
         return styles_of(self.method_names)
 
     @cached_property

@@ -152,7 +152,7 @@ def _draw_dataset(
         axes.text(x, bottom + 0.05, f"{tick:g}", ha="center", va="top", fontsize=7)
     if frozen is not None:
         axes.vlines(place([frozen]), top, bottom, color=NEUTRAL, linestyle="--", linewidth=1.0, zorder=1)
-    colours = [grid.styles[methods[y]].colour for y in seeds]
+    colours = [grid.styles[methods[y]]["color"] for y in seeds]
     heights = [middles[y] for y in seeds]
     lowest, highest = place(map(min, seeds.values())), place(map(max, seeds.values()))
     axes.hlines(heights, lowest, highest, color=colours, linewidth=1.6, alpha=0.6)
@@ -182,11 +182,9 @@ def accuracy_radar(grid: GridResults, group: ComparisonGroup, k: int) -> FigureF
         axes.set_theta_zero_location("N")
         axes.set_theta_direction(-1)
         for method, own in means.items():
-            style = grid.styles[method]
             axes.plot(
-                [*angles, angles[0]], [*own, own[0]], color=style.colour, linestyle=style.line,
-                marker=style.marker or None, markersize=3.5, linewidth=1.5, label=grid.display_names[method],
-                zorder=2 if method in group.fixed else 3,
+                [*angles, angles[0]], [*own, own[0]], **grid.styles[method], markersize=3.5, linewidth=1.5,
+                label=grid.display_names[method], zorder=2 if method in group.fixed else 3,
             )  # fmt: skip
         axes.set_ylim(low, high)
         axes.set_yticks([*range(int(low), int(high) + 1, 10)][1:])

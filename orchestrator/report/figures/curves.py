@@ -69,12 +69,10 @@ def _draw_lines(
     labels = []
     for method, own in means.items():
         style, fixed = grid.styles[method], method in group.fixed
-        plot_means(
-            axes, xs, own, band=0.0 if fixed else band_opacity(group), colour=style.colour, linestyle=style.line,
-            marker=style.marker or None, zorder=2 if fixed else zorder, **line,
-        )  # fmt: skip
+        band = 0.0 if fixed else band_opacity(group)
+        plot_means(axes, xs, own, band=band, zorder=2 if fixed else zorder, **style, **line)
         points = [(x, mean.mean) for x, mean in zip(xs, own, strict=True) if mean is not None]
-        labels += [PointLabel(grid.display_names[method], *point, style.colour) for point in points[-1:]]
+        labels += [PointLabel(grid.display_names[method], *point, style["color"]) for point in points[-1:]]
     axes.grid(axis="y")
     label_points(axes, labels, only_right=True)
 
@@ -92,7 +90,7 @@ def accuracy_against_settings(grid: GridResults, group: ComparisonGroup) -> Iter
             continue
         with canvas(0.8 + 2.7 * len(settings), 3.1) as figure:
             plots = figure.subplots(1, len(settings), sharey=True, squeeze=False)[0]
-            style = grid.styles[base]
+            colour = grid.styles[base]["color"]
             for axes, (key, points) in zip(plots, settings.items(), strict=True):
                 xs = [value for value, _ in points]
                 for i, k in enumerate(group.ks):
@@ -100,7 +98,7 @@ def accuracy_against_settings(grid: GridResults, group: ComparisonGroup) -> Iter
                     if sum(mean is not None for mean in means) < 2:
                         continue
                     plot_means(
-                        axes, xs, means, band=band_opacity(group), colour=style.colour,
+                        axes, xs, means, band=band_opacity(group), color=colour,
                         marker=MARKERS[i % len(MARKERS)], markersize=4.5, linestyle=LINES[i % len(LINES)],
                         label=k_title(k),
                     )  # fmt: skip
@@ -134,8 +132,8 @@ def effects_of_variants(grid: GridResults, group: ComparisonGroup) -> Iterator[F
                 axes = figure.add_subplot()
                 for y, (label, mean) in enumerate(effects):
                     axes.errorbar(
-                        [mean.mean], [y], xerr=[mean.std or 0.0], color=grid.styles[base].colour,
-                        marker=grid.styles[label].marker or "o", markersize=5, elinewidth=1.2, linestyle="none",
+                        [mean.mean], [y], xerr=[mean.std or 0.0], color=grid.styles[base]["color"],
+                        marker=grid.styles[label]["marker"] or "o", markersize=5, elinewidth=1.2, linestyle="none",
                     )  # fmt: skip
                 axes.axvline(0, color=NEUTRAL, linewidth=1.2, linestyle="--", zorder=1)
                 axes.set_yticks(range(len(effects)), [grid.display_names[label] for label, _ in effects])

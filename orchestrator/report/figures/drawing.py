@@ -123,19 +123,20 @@ def group_figure(
 
 
 def plot_means(
-    axes: Any, xs: Sequence[float], means: Sequence[Summary | None], *, band: float = 0.0, colour: str, **line: Any
+    axes: Any, xs: Sequence[float], means: Sequence[Summary | None], *, band: float = 0.0, **line: Any
 ) -> None:
     """Draw a line through means, with a gap where a mean is missing.
 
-    ``band``: opacity of a band of ± one deviation around the line; 0 for no band.
+    ``band``: opacity of a band of ± one deviation around the line; 0 for no band. ``line``: matplotlib's settings of
+    the line, with its ``color``.
     """
     import numpy as np
 
     ys = np.array([mean.mean if mean else np.nan for mean in means])
-    axes.plot(xs, ys, color=colour, **line)
+    axes.plot(xs, ys, **line)
     if band:
         stds = np.array([mean.std if mean and mean.std is not None else np.nan for mean in means])
-        axes.fill_between(xs, ys - stds, ys + stds, color=colour, alpha=band, linewidth=0)
+        axes.fill_between(xs, ys - stds, ys + stds, color=line["color"], alpha=band, linewidth=0)
 
 
 def legend_below(figure: Any, axes: Any, *, columns: int) -> None:

@@ -33,7 +33,7 @@ def method_entry(grid: GridResults, method: str) -> Entry:
     return Entry(
         grid.display_names.get(method, method),
         code=method if method in grid.display_names else "",
-        colour=grid.styles[method].colour if method in grid.styles else "",
+        colour=grid.styles[method]["color"] if method in grid.styles else "",
         tooltip=grid.summaries.get(method, ""),
     )
 
