@@ -227,11 +227,14 @@ def why_no_class_folders(folders: Iterable[Path]) -> str:
     """Return why these folders are not classes; an empty text if they may be classes.
 
     The reason comes from the names of these folders or, if they give none, from the names of a folder's sub-folders.
+    A folder that has two of its neighbours' names in it is often a second copy of the dataset.
     """
-    folders = list(folders)
-    inner = ((path, why_no_classes([each.name for each in class_folders(path)])) for path in folders)
-    inside = (f"in {path.name}/, {wrong}" for path, wrong in inner if wrong)
-    return why_no_classes([path.name for path in folders]) or next(inside, "")
+    names = {path.name: [each.name for each in class_folders(path)] for path in folders}
+    inside = [f"in {name}/, {wrong}" for name, inner in names.items() if (wrong := why_no_classes(inner))]
+    for name, inner in names.items():
+        if len(again := [each for each in inner if each in names]) > 1:
+            inside.append(f"{name}/ holds {again[0]}/ and {again[1]}/, which are beside it too: move {name}/ elsewhere")
+    return next(filter(None, [why_no_classes([*names]), *inside]), "")
 
 
 def part_of(name: str) -> str | None:

@@ -219,6 +219,7 @@ UNUSABLE: dict[str, tuple[str, str, str, str]] = {
     "nothing": ("", "", "readme.txt", "the folder holds no class folders"),
     "no such folder": ("", "", "", "there is no "),
     "parts of other names": ("seg_train/seg_train seg_test/seg_test", "", "", "look like parts of a split"),
+    "a copy in itself": (". copy", "", "", "copy/ holds 03-green-plate/ and BlueBottle/, which are beside it too"),
     "unsorted test images": ("train", "", "test/1.jpg", "test/ has no class folders, but train/ has"),
     "an image left over": ("train test", "", "test/1.jpg", "test/ has images beside its class folders\n  sort its"),
     "datasets": ("aid/train aid/test dtd/train", "", "", "folder of datasets(.|\n)*Table ware/aid"),
