@@ -70,7 +70,7 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     """Return the words of classes. They come from a table or, for classes that the table lacks, from the data's names.
 
     :func:`bolt.class_words.class_words` makes words of names. The table may have a header. Its rows are
-    ``folder,word[,sentence...]``, and a folder may have several rows.
+    ``folder,word[,sentence...]``, and a folder may have several rows. A field without letters is no sentence.
 
     Raises ``UserError`` for a table that cannot be read, names no class or has two words for a class, and for two
     classes with the same words.
@@ -81,7 +81,7 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     by_plain = _by_plain(dict.fromkeys(names, ""))
     given: dict[str, str] = {}
     sentences: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
-    foreign = []
+    foreign, numbers = [], list[str]()
     for folder, word, *texts in rows:
         name = folder if folder in sentences else by_plain.get(letters_of(folder))
         if name is None:
@@ -90,7 +90,8 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
         if word and given.setdefault(name, word) != word:
             what = f"the class {name!r} has two words, {given[name]!r} and {word!r}"
             raise UserError(what, where=f"--words {table}", hint="keep one word; further columns are sentences")
-        sentences[name] += tuple(texts)
+        sentences[name] += tuple(text for text in texts if any(map(str.isalpha, text)))
+        numbers += (text for text in texts if not any(map(str.isalpha, text)))
     if table and len(foreign) == len(rows):
         hint = f"a row is folder,word[,sentence...]; the class folders are {', '.join(names[:5])}"
         raise UserError("the table names no class of the images", where=f"--words {table}", hint=hint)
@@ -100,6 +101,10 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
         notes.append(f"classes without a word in {table.name}: {', '.join([*made.words][:5])}")
     if table and foreign:
         notes.append(f"rows of {table.name} that name no class: {len(foreign)}, such as {foreign[0]!r}")
+    if table and numbers:
+        notes.append(
+            f"fields of {table.name} without letters, which are no sentences: {len(numbers)}, such as {numbers[0]!r}"
+        )
     words = {name: given.get(name) or made.words[name] for name in names}
     with explained(ValueError, where=f"--words {table}" if table else ""):
         bolt_words.check_distinct([*words.values()], names)

@@ -49,7 +49,7 @@ SHOWN = 6
 
 _TO_PARQUET = "write it as parquet first: datasets.load_from_disk(FOLDER)['train'].to_parquet(FILE)"
 
-_MARKS_PART = re.compile(r"(is[\s._-]?)?(train|test|val)(ing)?([\s._-]?(set|image|img|split|flag))?", re.I)
+_MARKS_PART = re.compile(r"(is[\s._-]?)?(train|test|val)(ing|id|idation)?([\s._-]?(set|image|img|split|flag))?", re.I)
 _OTHER_PART = re.compile("test|val|dev|holdout")
 _YES_NO = {"0", "1", "0.0", "1.0", "true", "false", "yes", "no"}
 

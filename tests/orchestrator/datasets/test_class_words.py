@@ -64,3 +64,13 @@ def test_tables_of_words_may_have_spaces_or_row_numbers(table: str, tmp_path: Pa
     assert (found.words, found.sentences) == ({"0": "cat", "1": "sea lion"}, {"0": (), "1": ()})
     (tmp_path / "words.txt").write_text('0 cat\n1 "sea lion" "a sea lion"\n')
     assert class_words(["0", "1"], tmp_path / "words.txt").sentences["1"] == ("a sea lion",)
+
+
+def test_numbers_in_a_table_of_words_are_no_sentences(tmp_path: Path) -> None:
+    """Regression: the numbers of images, in a public table, became prompts of the class."""
+    (tmp_path / "words.csv").write_text(
+        "Label, Name, Train Images, Text\nn0, cat , 131, a {} at home\nn1, dog , 27.5 %,\n"
+    )
+    found = class_words(["n0", "n1"], tmp_path / "words.csv")
+    assert found.sentences == {"n0": ("a {} at home",), "n1": ()}
+    assert found.notes[-1] == "fields of words.csv without letters, which are no sentences: 2, such as '131'"

@@ -345,7 +345,7 @@ def _csv(folder: Path, head: str, *rows: str) -> Path:
 @pytest.mark.parametrize(
     ("column", "yes", "no"),
     [("is_train", "1", "0"), ("train", "True", "False"), ("Is Training", "1", "0"), ("is_test", "True", "False"),
-     ("training_set", "1", "0")],
+     ("training_set", "1", "0"), ("is_valid", "False", "True")],
 )  # fmt: skip
 def test_a_column_that_marks_training_rows_is_not_ignored(column: str, yes: str, no: str, tmp_path: Path) -> None:
     """The user's own test images became training images."""
