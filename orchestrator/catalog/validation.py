@@ -146,6 +146,8 @@ def _as_user_error(problem: ErrorDetails, data: Any, location: Location) -> User
         return location.unknown_name(name, problem["input"], _quoted(context["expected"]))
     if kind in ("dict_type", "model_type", "model_attributes_type"):
         return location.error(f"needs fields (name: value), not {short_repr(problem['input'])}")
+    if kind == "tuple_type":
+        return location.error(f"needs a list, not {short_repr(problem['input'])}")
     message = problem["msg"]
     return location.error(f"{short_repr(problem['input'])}: {message[:1].lower()}{message[1:]}")
 

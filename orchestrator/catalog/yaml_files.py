@@ -86,8 +86,10 @@ def parse_yaml(text: str, where: str) -> Any:
         hint = ""
         if "could not determine a constructor" in (error.problem or ""):
             hint = "these files hold plain data only: tags that build objects are refused"
-        elif mark and "{}" in "".join(text.splitlines()[mark.line : mark.line + 1]):
+        elif "{}" in (line := "".join(text.splitlines()[mark.line : mark.line + 1]) if mark else ""):
             hint = "inside [...] write quotes around a text with {}"
+        elif "\t" in line:
+            hint = "the line has a tab; YAML is indented by spaces"
         raise UserError(f"not valid YAML: {error.problem or error.context}", where=where, hint=hint) from None
     except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # `!!timestamp x` raises AttributeError
         raise UserError(f"not valid YAML: {error}", where=where) from None
@@ -120,7 +122,8 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UserError(f"cannot be read: {why}", where=display_path(path)) from None
+        hint = "save the file as UTF-8" * isinstance(error, UnicodeDecodeError)
+        raise UserError(f"cannot be read: {why}", where=display_path(path), hint=hint) from None
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

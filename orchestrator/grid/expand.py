@@ -171,6 +171,8 @@ def _find_scored(
     if not track.scores_variants:
         able = " and ".join(name for name, other in TRACKS.items() if other.scores_variants)
         raise location.error(f"only the {able} track is scored on other datasets than its target")
+    if twice := next((name for name in block.evaluate_on if block.evaluate_on.count(name) > 1), None):
+        raise location.error(f"{twice} is named twice")
     entries = [catalog.dataset(name, location / i) for i, name in enumerate(block.evaluate_on)]
     for index, entry in enumerate(entries):
         if track.own_words:

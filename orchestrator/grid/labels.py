@@ -15,40 +15,31 @@ def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
 
     ``planned``: cell -> the entry of ``methods`` that the cell belongs to.
 
-    Raises ``UserError`` if cells with different methods or number formats have the same label and would share a row of
-    a table.
+    Raises ``UserError`` if different cells have the same label and would share a row of a table, or if a method without
+    support images has the label of one with them.
     """
     # The cells of an entry on one backbone have the same track, method, number format and label.
     some = {(id(entry), id(cell.backbone)): (cell, entry) for cell, entry in planned.items()}
     shown = {key: _with_precision(cell.method, cell.backbone.precision) for key, (cell, _) in some.items()}
     unnamed = grouped((key for key, (_, entry) in some.items() if entry.label is None), lambda key: some[key][0].track)
     defaults = {track: method_labels([shown[key] for key in keys]) for track, keys in unnamed.items()}
-    label_of: dict[tuple[int, int], str] = {}
-    methods: dict[str, set[MethodRef]] = defaultdict(set)
+    label_of = {key: entry.label or defaults[cell.track][shown[key]] for key, (cell, entry) in some.items()}
+    first: dict[tuple[str, str], ResolvedMethod] = {}
     for key, (cell, entry) in some.items():
-        label_of[key] = defaults[cell.track][shown[key]] if entry.label is None else entry.label
-        methods[label_of[key]].add(shown[key])
+        other_entry = first.setdefault((cell.track, label_of[key]), entry)
+        if other_entry.method.uses_support != entry.method.uses_support:
+            what = f"{label_of[key]!r} is the label of a method with support images and of one without"
+            raise entry.location.error(what, f"the other one is in {other_entry.location}")
     labels = {cell: label_of[id(entry), id(cell.backbone)] for cell, entry in planned.items()}
     rows: dict[tuple[Any, ...], Cell] = {}
     for cell, label in labels.items():
-        if len(methods[label]) > 1:
-            other = rows.setdefault(_row(cell, label), cell)
-            if other != cell:
-                what = f"two different cells would have the label {label!r} in the same row of a table"
-                raise planned[cell].location.error(what, f"the other cell is in {planned[other].location}")
+        # The key has no sources and no scored datasets: no table tells cells apart by them.
+        row = (label, *cell.place, cell.dataset.name, cell.sources_rule, cell.shots, cell.seed)
+        if (other := rows.setdefault(row, cell)) != cell:
+            what = f"two different cells would have the label {label!r} in the same row of a table"
+            hint = f"the other cell is in {planned[other].location}; write 'as: LABEL' in one of the two entries"
+            raise planned[cell].location.error(what, hint)
     return labels
-
-
-def _row(cell: Cell, label: str) -> tuple[Any, ...]:
-    """Return a key that is equal for cells in the same row of a table.
-
-    The key has neither the method, nor the number format of the towers, nor the training of the source models. So cells
-    that differ only in these share a row unless their labels differ.
-    """
-    return (
-        label, cell.track, cell.protocol, cell.backbone.name, cell.backbone.digest, cell.domain, cell.dataset,
-        cell.evaluate_on, cell.sources_rule, tuple(source.dataset for source in cell.sources), cell.shots, cell.seed,
-    )  # fmt: skip
 
 
 def _with_precision(method: MethodRef, precision: str | None) -> MethodRef:

@@ -168,6 +168,8 @@ def select_cells(
         if key not in _KEYS:
             raise unknown_name("key", key, _KEYS, where=where)
         present = {_KEYS[key](cell, label) for cell in cells}
+        if listed.strip() in present:  # a label or the name of a protocol may have commas
+            values = [listed.strip()]
         for value in values:
             if value not in present:
                 raise unknown_name(key, value, present, where=where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StringConstraints, model_validator
 
 from bolt.protocol import Precision
 from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
@@ -27,6 +27,8 @@ def _as_seeds(value: Any) -> Any:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1)]
 Numbers = Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_list), Field(min_length=1)]
+
+Label = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(printable)]
 
 
 class SourcesChoice(StrictModel):
@@ -52,7 +54,7 @@ class SourcesChoice(StrictModel):
     count: PositiveInt | None = None
     adopted: StrictBool = True
     required: StrictBool = True
-    min_gain: float | None = None
+    min_gain: Annotated[float, Field(strict=True)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -78,7 +80,7 @@ class MethodChoice(StrictModel):
 
     name: str
     settings: dict[str, Any] = Field(default={})
-    label: Annotated[str, Field(min_length=1), AfterValidator(printable)] | None = None
+    label: Label | None = None
     precision: Precision | None = None
 
     @model_validator(mode="before")
@@ -140,7 +142,7 @@ class VerdictChoice(StrictModel):
             ``imbalanced``.
     """
 
-    smallest_difference: Annotated[float, Field(gt=0, le=100)] = SMALLEST_DIFFERENCE
+    smallest_difference: Annotated[float, Field(strict=True, gt=0, le=100)] = SMALLEST_DIFFERENCE
     cost: CostKind = "operations"
     metric: MetricName | None = None
 

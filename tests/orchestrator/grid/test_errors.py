@@ -14,6 +14,10 @@ WARM = GRID.replace("epochs: 2", "epochs: 2, warmup_steps: 0")
 TITLE, SHOTS = "title: Test", "    shots:"
 PROTOCOL = "title: Test\nprotocol: {{name: strict, {0}}}".format
 SOURCES = "    sources: {0}\n    shots:".format
+ONE_SOURCE = (
+    "  - {track: fewshot, backbones: tiny-clip, datasets: two, sources: {rule: leave_one_out, count: 1}, shots: 1,"
+    " seeds: 1, methods: [trained]}"
+)
 MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("- trained", "- traned", METHOD, ("'traned'", "'trained'")),
     ("- trained", "- trained: {rat: 1}", METHOD, ("setting of trained", "'rat'", "'rate'")),
@@ -73,6 +77,14 @@ MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
     (TITLE, f"{TITLE}\ninclude: [g.yaml]", "include[0]", ("circle", "g -> g")),
     ("- trained", "- trained\n      - trained: {as: again}", "blocks[0].methods[2]", ("twice", "no label", "'again'")),
     ("- trained", "- trained: {as: x}\n      - trained: {rate: 1, as: x}", "blocks[0].methods[2]", ("label 'x'",)),
+    ("- trained", "- trained: {as: x}\n      - trained: {rate: 1, as: ' x '}", "blocks[0].methods[2]", ("label 'x'",)),
+    ("- trained", "- trained: {as: plain}", METHOD, ("'plain'", "with support images", "blocks[0].methods[0]")),
+    ("- trained", f"- trained\n{ONE_SOURCE}", "blocks[1].methods[0]", ("label 'trained'", "as: LABEL")),
+    ("fewshot", "ood\n    evaluate_on: [one, one]", "blocks[0].evaluate_on", ("one", "twice")),
+    (SHOTS, SOURCES("{min_gain: true}"), "blocks[0].sources.min_gain", ("True", "number")),
+    (TITLE, f"{TITLE}\nverdict: {{smallest_difference: yes}}", "verdict.smallest_difference", ("True", "number")),
+    ("- track", "  track", "blocks", ("list", "'track'")),
+    ("    shots: [1, 4]", "\tshots: [1, 4]", "line 8, column 1", ("not valid YAML", "tab", "spaces")),
     ("    shots: [1, 4]", "   shots: [1, 4]", "line 8, column 4", ("not valid YAML",)),
     (TITLE, "title: !!python/object/apply:os.system [ls]", "line 2, column 8", ("tags", "refused")),
     ("seeds: [1, 2]", "seeds: [1]\n    seeds: [2]", "line 10, column 5", ("'seeds'", "twice")),
@@ -108,6 +120,9 @@ def test_short_classes_can_be_taken_whole(load: LoadGrid) -> None:
 def test_whole_files_are_refused(load: LoadGrid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "h.yaml").write_text("title: H\ninclude: g.yaml\n", encoding="utf-8")
     with pytest.raises(UserError, match="in a circle: g -> h -> g"):
+        load("title: G\ninclude: [h.yaml]\n")
+    (tmp_path / "h.yaml").write_bytes("title: Grün\n".encode("latin-1"))
+    with pytest.raises(UserError, match="save the file as UTF-8"):
         load("title: G\ninclude: [h.yaml]\n")
     with pytest.raises(UserError, match="the grid is empty"):
         load("title: Nothing\n")

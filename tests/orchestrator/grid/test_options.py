@@ -33,6 +33,9 @@ def test_a_filter_narrows_the_sources_and_keeps_the_labels(load: LoadGrid) -> No
     text = GRID + "      - trained: {rate: 1}\n"
     grid = load(text, only=["label=trained[rate=1]", "dataset=one"])
     assert labels(grid) == {"trained[rate=1]"}
+    several = text + "      - trained: {rate: 2, mode: fast}\n"
+    label = "trained[mode=fast,rate=2]"
+    assert labels(load(several, only=[f"label={label}", "label=plain"])) == {label, "plain"}
     assert {ref.dataset for ref in grid.sources} == {"two", "three", "four"}
     assert load(text, only=["method=plain"]).sources == {}
 
