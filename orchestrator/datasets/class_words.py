@@ -1,11 +1,14 @@
 """Words for classes, from which prompts are made. They come from the catalog entry, a table, or the data's names."""
 
 import csv
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
 
 from bolt import class_words as bolt_words
 from orchestrator.catalog import DatasetEntry, class_names_of
@@ -13,6 +16,9 @@ from orchestrator.datasets.text_tables import BY_SPACES, read_rows
 from orchestrator.util.errors import UserError, explained
 
 _HEADERS = frozenset({"folder", "class", "class_name", "name", "label", "id", "wnid"})
+_ROW = "a row is folder,word[,sentence...]"
+_SENTENCE = re.compile(r"[{}]|\b(photo|picture|image)s? of\b|(\S+\s+){3,}\S+[.!]$", re.I)
+"""Matches what stands in the column of the word by mistake: a prompt, or a sentence."""
 
 
 class Words(NamedTuple):
@@ -72,8 +78,8 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     :func:`bolt.class_words.class_words` makes words of names. The table may have a header. Its rows are
     ``folder,word[,sentence...]``, and a folder may have several rows. A field without letters is no sentence.
 
-    Raises ``UserError`` for a table that cannot be read, names no class or has two words for a class, and for two
-    classes with the same words.
+    Raises ``UserError`` for a table that cannot be read, names no class, counts the classes from another number, or has
+    two words or a sentence for the word of a class, and for two classes with the same words.
     """
     rows = _read_table(table, names) if table else []
     if rows and rows[0][0].casefold() in _HEADERS and rows[0][0] not in names:
@@ -87,18 +93,25 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
         if name is None:
             foreign.append(folder)
             continue
+        if _SENTENCE.search(word):
+            what = f"the word of the class {name!r} is a sentence, {word!r}"
+            raise UserError(what, where=f"--words {table}", hint=f"{_ROW}; the word may be empty: {name},,{word}")
         if word and given.setdefault(name, word) != word:
             what = f"the class {name!r} has two words, {given[name]!r} and {word!r}"
             raise UserError(what, where=f"--words {table}", hint="keep one word; further columns are sentences")
         sentences[name] += tuple(text for text in texts if any(map(str.isalpha, text)))
         numbers += (text for text in texts if not any(map(str.isalpha, text)))
     if table and len(foreign) == len(rows):
-        hint = f"a row is folder,word[,sentence...]; the class folders are {', '.join(names[:5])}"
+        hint = f"{_ROW}; the class folders are {', '.join(names[:5])}"
         raise UserError("the table names no class of the images", where=f"--words {table}", hint=hint)
     made = bolt_words.class_words([name for name in names if name not in given])
+    counted = [folder for folder in foreign if folder.isdecimal()]
+    if counted and made.words and all(map(str.isdecimal, names)):
+        what = f"the table has a class {counted[0]}, which the images lack, and no class {next(iter(made.words))}"
+        raise UserError(what, where=f"--words {table}", hint="count the classes of both from the same number")
     notes = [*made.notes]
-    if table and made.words:
-        notes.append(f"classes without a word in {table.name}: {', '.join([*made.words][:5])}")
+    if table and (lacking := [name for name in made.words if not sentences[name]]):
+        notes.append(f"classes without a word in {table.name}: {', '.join(lacking[:5])}")
     if table and foreign:
         notes.append(f"rows of {table.name} that name no class: {len(foreign)}, such as {foreign[0]!r}")
     if table and numbers:
@@ -114,6 +127,8 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
 def _read_table(path: Path, names: Sequence[str]) -> list[list[str]]:
     """Return the rows of a table of words. A row has at least two fields; empty sentences are left out.
 
+    In a JSON file, a class has a word or, as CuPL writes them, a list of sentences.
+
     If spaces divide the columns, a row without quotes has a folder and a word, and the word may have spaces.
 
     A first column without a name is left out if the second column names classes, and the first one does not or has
@@ -121,9 +136,11 @@ def _read_table(path: Path, names: Sequence[str]) -> list[list[str]]:
     """
     where = f"--words {path}"
     try:
-        lines, notes = read_rows(path)
+        lines, notes = (_rows_of_json(path), []) if path.suffix.lower() == ".json" else read_rows(path)
     except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"the table cannot be read: {error}", where=where, hint="give a CSV file in UTF-8") from None
+        raise UserError(
+            f"the table cannot be read: {error}", where=where, hint="give a CSV file in UTF-8, or JSON"
+        ) from None
     known = {*map(letters_of, names)}
     first = [line[0] for line in lines] or ["folder"]
     extra = not first[0] and (all(map(str.isdecimal, first[1:])) or known.isdisjoint(map(letters_of, first)))
@@ -138,6 +155,14 @@ def _read_table(path: Path, names: Sequence[str]) -> list[list[str]]:
         if folder:
             rows.append([folder, *(others[:1] or [""]), *filter(None, others[1:])])
     return rows
+
+
+def _rows_of_json(path: Path) -> list[list[str]]:
+    try:
+        given = TypeAdapter(dict[str, str | list[str]]).validate_json(path.read_bytes())
+    except ValidationError:
+        raise ValueError('JSON needs a word or sentences for each class, as {"c1": "cat", "c2": ["a {}."]}') from None
+    return [[name, text] if isinstance(text, str) else [name, "", *text] for name, text in given.items()]
 
 
 def _by_plain(names: Mapping[str, str]) -> dict[str, str]:

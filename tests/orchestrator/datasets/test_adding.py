@@ -191,8 +191,10 @@ def test_a_table_gives_words_and_sentences(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("table", "message"),
-    [("elsewhere,x\n", "names no class"), ("red_mug,a\nred_mug,b\n", "two words, 'a' and 'b'"), ("", "names no class")],
-)
+    [("elsewhere,x\n", "names no class"), ("red_mug,a\nred_mug,b\n", "two words, 'a' and 'b'"), ("", "names no class"),
+     ("class,prompt\nred_mug,a photo of a mug\n", "is a sentence, 'a photo of a mug'(.|\n)*red_mug,,a photo of a mug"),
+     ("red_mug,It is red and round.\n", "is a sentence")],
+)  # fmt: skip
 def test_a_wrong_table_of_words_is_refused(table: str, message: str, tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 3)
     (tmp_path / "words.csv").write_text(table)

@@ -74,3 +74,21 @@ def test_numbers_in_a_table_of_words_are_no_sentences(tmp_path: Path) -> None:
     found = class_words(["n0", "n1"], tmp_path / "words.csv")
     assert found.sentences == {"n0": ("a {} at home",), "n1": ()}
     assert found.notes[-1] == "fields of words.csv without letters, which are no sentences: 2, such as '131'"
+
+
+def test_json_gives_words_or_sentences(tmp_path: Path) -> None:
+    (tmp_path / "words.json").write_text('{"sea lion": ["A {} swims.", "It barks, too."], "dog": "hound"}')
+    found = class_words(["dog", "sea_lion"], tmp_path / "words.json")
+    assert found.words == {"dog": "hound", "sea_lion": "sea lion"}
+    assert found.sentences == {"dog": (), "sea_lion": ("A {} swims.", "It barks, too.")}
+    (tmp_path / "words.json").write_text('[["dog", "hound"]]')
+    with pytest.raises(UserError, match="JSON needs a word or sentences for each class"):
+        class_words(["dog"], tmp_path / "words.json")
+
+
+def test_a_table_that_counts_from_another_number_is_refused(tmp_path: Path) -> None:
+    """Regression: every class got the word of the next one."""
+    (tmp_path / "words.csv").write_text("id,word\n0,cat\n1,dog\n2,bird\n")
+    with pytest.raises(UserError, match="has a class 0, which the images lack, and no class 3"):
+        class_words(["1", "2", "3"], tmp_path / "words.csv")
+    assert class_words(["1", "2"], tmp_path / "words.csv").words == {"1": "dog", "2": "bird"}  # a part of the classes
