@@ -227,7 +227,8 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     if mixed := why_no_classes(tops):
         notes.append(f"{mixed}; the table's images in them are used alike")
     parts = [part_of(text) for text in columns[chosen["split"]]] if "split" in chosen else ["all"] * len(labels)
-    others = {name: columns[name] for name in columns if name not in (*chosen.values(), *marked_classes(columns))}
+    used = chosen.values() if "label" in chosen else [*chosen.values(), *marked_classes(columns)]
+    others = {name: columns[name] for name in columns if name not in used}
     named = [os.path.basename(file) for file in files] if readers else files  # a shard is no series
     notes += group_notes(others, labels, parts) or series_notes(table_rows(parts, labels, named))
     if "split" not in chosen and (tests := _tests_beside(path)):
@@ -283,12 +284,17 @@ def choose_columns(
     texts = {name: {*map(str.casefold, columns[name])} for name in rest if name not in usual["label"]}
     said = [name for name, values in texts.items() if (_MARKS_PART.fullmatch(name) and values <= _YES_NO)
             or ("train" in map(part_of, values) and any(map(_OTHER_PART.search, values)))]  # fmt: skip
-    if said and "split" not in chosen and not marked_classes(columns):
+    marks = marked_classes(columns)
+    for name in usual["label"][:1]:  # with other classes than this column has, columns of 0 and 1 are no classes
+        rows = {*zip(columns[name], *(columns[mark] for mark in marks), strict=True)}
+        numbers = len(rows) == len(marks) == len({*columns[name]}) and all(map(str.isdecimal, columns[name]))
+        marks = marks if numbers or name in marks else []
+    if said and "split" not in chosen and not marks:
         what = f"the column {said[0]!r} seems to say which rows are for training"
         hint = "write a column 'split' with the values train and test, or remove this column for an 80/20 split"
         hint += f"; if it has the classes: {shlex.join(['--column', f'label={said[0]}'])}" * ("label" not in chosen)
         raise UserError(what, where=str(table), hint=hint)
-    if "label" not in chosen and not marked_classes(columns):
+    if "label" not in chosen and not marks:
         for name in ([name for name in usual["label"] if name in rest] or rest * (len(rest) == 1))[:1]:
             chosen["label"] = _column_of_names(name, {name: columns[name] for name in rest}, usual["label"], table)
             if chosen["label"] != name:
@@ -296,7 +302,7 @@ def choose_columns(
                 notes.append(f"{name} has numbers: " + listed([f"{n} is {word}" for n, word in pairs.items()], SHOWN))
     if any(key != name for key, name in chosen.items()):
         notes.append("columns: " + ", ".join(f"{key} from {name!r}" for key, name in chosen.items()))
-    if "label" not in chosen and (marks := marked_classes(columns)):
+    if "label" not in chosen and marks:
         notes.append(f"the class of a row is the column in which the row has a 1: {listed(marks, SHOWN)}")
         rest = [name for name in rest if name not in marks]
     if unused := [name for name in rest if name not in chosen.values()]:

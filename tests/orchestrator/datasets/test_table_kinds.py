@@ -56,6 +56,7 @@ def test_a_table_becomes_an_entry(tmp_path: Path, folder: Path, kind: str, with_
 _ROWS = "1.jpg,{0}\n2.jpg,{1}\n3.jpg,{0}\n4.jpg,{1}\n".format
 _TOOL = "".join(f"/data/upload/1/{n}.jpg,7{n},{c},1\n" for n, c in enumerate(("cat", "dog") * 2, 1))
 _BREEDS = "".join(f"{n}.jpg,{n}0,{'ab'[n % 2]}\n" for n in range(1, 5))
+_GOOD_OR_BAD = "1.jpg,1,1,0\n2.jpg,2,1,0\n3.jpg,1,0,1\n4.jpg,2,1,0\n"
 # name -> (a table with one row for each of four images, its two classes, part of a remark)
 READ: dict[str, tuple[str | bytes, tuple[str, str], str]] = {
     "semicolons": ("path;label\n" + _ROWS("cat", "dog").replace(",", ";"), ("cat", "dog"), "semicolons"),
@@ -69,6 +70,9 @@ READ: dict[str, tuple[str | bytes, tuple[str, str], str]] = {
     "another language": ("datei,klasse\n" + _ROWS("cat", "dog"), ("cat", "dog"), "label from 'klasse'"),
     "numbers and names": ("path,label,art\n" + _ROWS("1,cat", "0,dog"), ("cat", "dog"), "1 is cat, 0 is dog"),
     "marks": ("image,cat,dog\n" + _ROWS("1.0,0.0", "0.0,1.0"), ("cat", "dog"), "has a 1: cat, dog"),
+    "marks beside numbers": ("image,label,cat,dog\n" + _ROWS("1,1,0", "2,0,1"), ("cat", "dog"), "has a 1: cat, dog"),
+    "marks beside names": ("image,label,cat,dog\n" + _ROWS("rex,1,0", "tom,0,1"), ("rex", "tom"), "not used: cat, dog"),
+    "marks of quality": ("image,label,good,bad\n" + _GOOD_OR_BAD, ("1", "2"), "not used: good, bad"),
     "marks of pandas": ("image,cat,dog\n" + _ROWS("True,False", "False,True"), ("cat", "dog"), "has a 1"),
     "ids of numbers and pictures": (
         "id,photo,label\n" + "".join(f"{5 - n},{n}.jpg,{'dc'[n % 2]}\n" for n in range(1, 5)),
