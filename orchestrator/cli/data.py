@@ -193,16 +193,7 @@ def add(
     *,
     images: options.ImageOptions,
     licence: Annotated[str, typer.Option("--licence", help="the licence of the images")] = "own images",
-    data_root: Annotated[
-        Path | None,
-        typer.Option(
-            "--data-root",
-            envvar="BOLT_DATA",
-            parser=options.data_folder,
-            metavar="PATH",
-            help="folder for the files of hf:OWNER/NAME",
-        ),
-    ] = None,
+    data_root: Annotated[Path | None, options.data_root_option("folder for the files of hf:OWNER/NAME")] = None,
     column: Annotated[
         list[str] | None,
         typer.Option("--column", metavar="KEY=NAME", help="the column of a table that holds path, label or split"),

@@ -86,6 +86,11 @@ def check_device(device: str | None) -> str | None:
     return device
 
 
+def data_root_option(help_text: str) -> Any:
+    """Return the option ``--data-root``, which says with ``help_text`` what a command uses the folder for."""
+    return typer.Option("--data-root", envvar="BOLT_DATA", parser=data_folder, metavar="PATH", help=help_text)
+
+
 GridName = Annotated[str, typer.Argument(metavar="GRID", help="name of a grid (grids/NAME.yaml), or path of its file")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON, described in docs/automation.md")]
 OptionalGrid = Annotated[str | None, typer.Argument(metavar="[GRID]", help="name of a grid, or path of its file")]
@@ -101,16 +106,7 @@ StoreUrl = Annotated[
         help="folder, or s3://BUCKET/FOLDER, that keeps artifacts and results",
     ),
 ]
-DataRoot = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-root",
-        envvar="BOLT_DATA",
-        parser=data_folder,
-        metavar="PATH",
-        help="folder that holds your image folders",
-    ),
-]
+DataRoot = Annotated[Path | None, data_root_option("folder that holds your image folders")]
 CatalogFiles = Annotated[
     list[Path] | None, typer.Option("--catalog", help="a catalog file of your own; may be repeated")
 ]
