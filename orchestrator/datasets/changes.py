@@ -17,6 +17,7 @@ from orchestrator.catalog import Catalog, DatasetEntry, dataset_folder, excluded
 from orchestrator.catalog.routes import ManifestRoute
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
+from orchestrator.datasets.splits import split_manifest
 from orchestrator.datasets.verify import check_image
 from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
@@ -121,7 +122,7 @@ def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
     raw = open_dataset(_with_own_names(entry), data_root)
     excluded = excluded_images(entry, data_root)
     if (recorded := _read(entry, data_root)) is None:
-        return _differing_counts(entry, raw, len(excluded))
+        return split_manifest(entry, raw).differs(entry, len(excluded))
     now = _image_files(entry, raw, data_root, recorded)
     before = {path: image for path, image in recorded.items() if path not in excluded}
     found = _differences(before, now, raw)
@@ -133,22 +134,6 @@ def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
 def _with_own_names(entry: DatasetEntry) -> DatasetEntry:
     """Return the entry without class words, so that the dataset can be opened although a class was renamed."""
     return entry.model_copy(update={"class_names": None, "renamed": {}})
-
-
-def _differing_counts(entry: DatasetEntry, raw: RawDataset, excluded: int) -> list[str]:
-    """List how the counts differ from the catalog entry.
-
-    A part may have up to ``excluded`` images fewer, because images may have been excluded after the entry was made.
-    ``excluded``: the number of excluded images.
-    """
-    found = []
-    if len(raw.class_names) != entry.classes:
-        found.append(f"{len(raw.class_names)} classes; the catalog says {entry.classes}")
-    for name, stated in (("train", entry.sizes.train), ("test", entry.sizes.test)):
-        there = len(raw.parts[name])
-        if not there <= stated <= there + excluded:
-            found.append(f"{there} {name} images; the catalog says {stated}")
-    return found
 
 
 def _image_files(

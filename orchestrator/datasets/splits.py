@@ -33,11 +33,15 @@ class SplitManifest(StrictModel):
     counts: dict[str, int]
     sha256: dict[str, str]
 
-    def differs(self, entry: DatasetEntry) -> list[str]:
-        """List the numbers of classes and images that differ from the catalog entry."""
-        stated = {"classes": entry.classes, **entry.sizes.model_dump()}
-        found = {"classes": self.classes, **self.counts}
-        return [f"{key}: catalog {stated[key]}, data {found[key]}" for key in stated if stated[key] != found[key]]
+    def differs(self, entry: DatasetEntry, excluded: int = 0) -> list[str]:
+        """List the numbers of classes and images that differ from the catalog entry.
+
+        A part may have up to ``excluded`` images fewer, which were excluded after the entry was made.
+        """
+        rows = [("classes", entry.classes, self.classes, 0)]
+        rows += [(part, stated, self.counts[part], excluded) for part, stated in entry.sizes]
+        return [f"{name}: catalog {stated}, data {found}" for name, stated, found, fewer in rows
+                if not found <= stated <= found + fewer]  # fmt: skip
 
 
 def split_manifest(entry: DatasetEntry, raw: RawDataset) -> SplitManifest:

@@ -147,7 +147,7 @@ def test_without_a_record_the_counts_of_the_catalog_count(ware: DatasetEntry, tm
     assert "cannot be written to" in str(record_checksums(ware, tmp_path))
     assert changes(ware, tmp_path) == []
     shell(tmp_path / "ware", REMOVE_IMAGE)
-    assert changes(ware, tmp_path) == ["14 train images; the catalog says 15"]
+    assert changes(ware, tmp_path) == ["train: catalog 15, data 14"]
     shell(tmp_path / "ware", RENAME_CLASS)
     assert len(changes(ware, tmp_path)) == 1, "a name alone is no count"
 
