@@ -46,7 +46,7 @@ class AdoptedSource(Source):
         """
         entry = cache.catalog.checkpoints[self.backbone.name, self.dataset]
         check_digest(entry)
-        examined = examined_checkpoint(entry.path, cache.backbone(self.backbone).tower)
+        examined = examined_checkpoint(entry.file, cache.backbone(self.backbone).tower)
         save_tensors(examined.tensors, builder.folder / TOWER_FILE)
         builder.meta.update(
             dataset=self.dataset,
@@ -61,7 +61,7 @@ def check_digest(entry: CheckpointEntry) -> None:
     """Raise ``UserError`` if an adopted file is missing or has changed since it was adopted."""
     where = f"checkpoints.{entry.backbone}.{entry.dataset}"
     with explained(UnreadableCheckpoint, where=where):
-        found = checkpoint_digest(entry.path)
+        found = checkpoint_digest(entry.file)
     if found != entry.sha256:
         what = f"{entry.file} is not the file that was adopted: its sha256 is {found}, the catalog says {entry.sha256}"
         hint = "put the right file back, or adopt this one: python -m orchestrator sources adopt"

@@ -158,14 +158,9 @@ class CheckpointEntry(StrictModel):
 
     backbone: Key
     dataset: Key
-    file: str
+    file: Path
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     note: str = ""
-
-    @property
-    def path(self) -> Path:
-        """``file`` as a path."""
-        return Path(self.file)
 
 
 def swap_activation(entry: BackboneEntry) -> BackboneEntry:
@@ -195,7 +190,7 @@ def missing_weights(entry: BackboneEntry) -> UserError | None:
 def missing_checkpoint(entry: CheckpointEntry) -> UserError | None:
     """Return an error that names the file of an adopted checkpoint if the file does not exist, otherwise ``None``."""
     try:
-        checkpoint_files(entry.path)
+        checkpoint_files(entry.file)
     except UnreadableCheckpoint as error:
         adopt = f"sources adopt PATH --backbone {entry.backbone} --dataset {entry.dataset} --catalog FILE"
         hint = f"put the file there, or adopt the checkpoint again: python -m orchestrator {adopt}"

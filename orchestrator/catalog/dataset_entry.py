@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shlex
 from collections.abc import Mapping
 from functools import cache
@@ -14,6 +15,7 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictInt, field_valida
 from bolt.clip.image_files import Reading
 from orchestrator.catalog.routes import OwnRoute, Route
 from orchestrator.catalog.validation import OPEN_CLIP, Key, PositiveInt, StrictModel, Title, check_templates
+from orchestrator.catalog.yaml_files import read_text
 from orchestrator.util.errors import UserError
 
 DATA_VARIABLE = "BOLT_DATA"
@@ -289,12 +291,8 @@ def excluded_images(entry: DatasetEntry, data_root: Path | None) -> dict[str, st
     """Return the excluded images of a dataset, as origin -> reason. Raises ``UserError`` for an unreadable list."""
     if data_root is None or entry.is_bundled:
         return {}
-    path = excluded_file(entry.name, data_root)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    if not os.path.exists(path := excluded_file(entry.name, data_root)):
         return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the list of excluded images cannot be read: {error}", where=str(path)) from None
+    text = read_text(path, "the list of excluded images")
     lines = (line.partition("\t") for line in text.splitlines() if line.strip())
     return {origin: reason for origin, _, reason in lines}

@@ -165,7 +165,7 @@ def _parse(text: str, top: Location, folder: Path) -> dict[str, dict[str, Any]]:
     """
     file = validated(CatalogFile, as_mapping(parse_yaml(text, top.file), top), top)
     checkpoints = {
-        f"{backbone}/{dataset}": entry.model_copy(update={"file": str(folder / os.path.expanduser(entry.file))})
+        f"{backbone}/{dataset}": entry.model_copy(update={"file": folder / os.path.expanduser(entry.file)})
         for backbone, named in file.checkpoints.items()
         for dataset, entry in named.items()
     }

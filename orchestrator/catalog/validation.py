@@ -69,14 +69,12 @@ def check_templates(value: Any, of_class: str | None = None) -> Any:
         wanted = "neither a list of templates nor the name of a set" if of_class is None else "no list of sentences"
         raise ValueError(f"{short_repr(value)} is {wanted}" + (f" for {of_class!r}" if of_class is not None else ""))
     for template in value:
-        if of_class is not None:
-            if not isinstance(template, str) or not template.strip():
-                raise ValueError(f"the sentence {short_repr(template)} for {of_class!r} is not text")
-            continue
-        if not isinstance(template, str) or "{}" not in template:
-            raise ValueError(f"the template {short_repr(template)} has no {{}} for the class name")
-        if template.count("{}") > 1:
-            raise ValueError(f"the template {short_repr(template)} has more than one {{}} for the class name")
+        fields = template.count("{}") if isinstance(template, str) else 0
+        if of_class is None and fields != 1:
+            count = "more than one" if fields else "no"
+            raise ValueError(f"the template {short_repr(template)} has {count} {{}} for the class name")
+        if not isinstance(template, str) or not template.strip():
+            raise ValueError(f"the sentence {short_repr(template)} for {of_class!r} is not text")
     check_placeholders([*value])
     return value
 

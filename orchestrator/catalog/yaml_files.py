@@ -68,9 +68,8 @@ for _either in (_Loader, _Dumper):
     _either.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT_FLOAT, list("-+0123456789"))
 
 
-def dump_yaml(value: Any, default_flow_style: bool | None = False) -> str:
-    """Return plain data as YAML that :func:`parse_yaml` reads as the same data."""
-    flow = default_flow_style
+def dump_yaml(value: Any, flow: bool | None = False) -> str:
+    """Return plain data as YAML that :func:`parse_yaml` reads as the same data; ``flow``: PyYAML's style of lists."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=flow)
 
 
@@ -116,14 +115,14 @@ def _refusal(of: Any, problem: str) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=of.start_mark)
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file. Raises ``UserError`` if the file cannot be read."""
+def read_text(path: Path, what: str = "") -> str:
+    """Return the text of a file. Raises ``UserError`` if the file, which the message calls ``what``, cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         hint = "save the file as UTF-8" * isinstance(error, UnicodeDecodeError)
-        raise UserError(f"cannot be read: {why}", where=display_path(path), hint=hint) from None
+        raise UserError(f"{what} cannot be read: {why}".lstrip(), where=display_path(path), hint=hint) from None
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

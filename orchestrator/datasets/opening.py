@@ -63,12 +63,12 @@ def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[s
         wanted = {"train", "test"} if entry.has_training_images else {"test"}
         if absent := min(wanted - found.keys(), default=""):
             what = f"{entry.name} comes without a {absent!r} split, which the recipe 'official' needs"
-            hint = f"name the files of the split {absent!r} in the route; or give all images as the part 'all' and "
+            hint = f"name the images of the split {absent!r} in the route or in the table; or give all as one part and "
             raise UserError(what, where=where, hint=hint + "use the recipe 'eighty_twenty'")
         return {"train": file_part([], [], Path()), **found}
     if "all" not in found:
         what = f"{entry.name} comes split into {' and '.join(found)}, which the recipe {recipe!r} would ignore"
-        hint = "use the recipe 'official', or give all images as the part 'all' in the route"
+        hint = "use the recipe 'official', or give all as one part: 'all' in the route, or no column for the split"
         raise UserError(what, where=where, hint=hint)
     whole = found["all"]
     return {split: whole.subset(chosen) for split, chosen in split_indices(whole.labels, recipe, entry.name).items()}

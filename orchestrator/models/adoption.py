@@ -22,6 +22,7 @@ from orchestrator.catalog import Catalog, backbone_ref, checkpoint_digest, datas
 from orchestrator.catalog.location import display_path
 from orchestrator.catalog.yaml_files import read_mapping, write_entries
 from orchestrator.core.settings import RunSettings
+from orchestrator.datasets.class_words import letters_of
 from orchestrator.util.errors import UserError, explain_hub_error, explained
 from orchestrator.util.locks import changing
 
@@ -143,7 +144,7 @@ def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Call
             check_digest(entry)
             loaded = artifact_cache(settings)
             ref = backbone_ref(loaded.catalog.backbone(entry.backbone))
-            examined = examined_checkpoint(entry.path, loaded.backbone(ref).tower)
+            examined = examined_checkpoint(entry.file, loaded.backbone(ref).tower)
             wanted = loaded.catalog.dataset(entry.dataset)
             if missing_data(wanted, loaded.data_root) is not None:
                 score = "accuracy not measured, because the dataset's images are not here"
@@ -175,13 +176,13 @@ def guess_dataset(path: Path, names: Mapping[str, Sequence[str]]) -> list[str]:
         stem = path.parent.name
     called = {name: key for key, others in names.items() for name in others} | {name: name for name in names}
     if of_family := _FAMILY.fullmatch(stem.lower()):
-        whole = _letters(of_family[1])
+        whole = letters_of(of_family[1])
         exact = {key for name, key in called.items() if name == of_family[1]}
-        return sorted(exact or {key for name, key in called.items() if _letters(name) == whole})
+        return sorted(exact or {key for name, key in called.items() if letters_of(name) == whole})
     called |= dict.fromkeys(OTHER_DATASETS, "")
     words = [word for word in re.split(r"[^a-z0-9]+", stem.lower()) if word]
     runs = {(i, j): "".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
-    found = {(span, key) for name, key in called.items() for span, run in runs.items() if run == _letters(name)}
+    found = {(span, key) for name, key in called.items() for span, run in runs.items() if run == letters_of(name)}
     inside = {
         (span, name)
         for span, name in found
@@ -189,10 +190,6 @@ def guess_dataset(path: Path, names: Mapping[str, Sequence[str]]) -> list[str]:
         if other != span and other[0] <= span[0] and span[1] <= other[1]
     }
     return sorted({name for _, name in found - inside if name})
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _dataset_of(text: str, catalog: Catalog) -> str:

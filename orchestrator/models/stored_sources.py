@@ -48,7 +48,7 @@ def _of_one(
         models = tuned.get((backbone_ref(entry).digest, dataset), [])
         if checkpoint is not None:
             gone = missing_checkpoint(checkpoint) is not None
-            file = f"{display_path(checkpoint.path)} is not there" if gone else display_path(checkpoint.path)
+            file = display_path(checkpoint.file) + " is not there" * gone
             table.add_row(dataset, "adopted", "", "", "", Text(file, "yellow" if gone else ""))
         for model in models:
             used = "fine-tuned" if checkpoint is None else "fine-tuned (the adopted one is used)"

@@ -51,23 +51,22 @@ class Table(NamedTuple):
 def read_manifest(entry: DatasetEntry, folder: Path) -> Contents:
     """Read the images that a table lists.
 
-    Under the split recipe ``official``, the table's column for the split divides the images into parts. Under any other
-    recipe, they are one part.
+    The table's column for the split divides the images into parts. Without this column, they are one part.
 
     Labels are texts. Classes are numbered in the order of their names. If all names are integers, they are sorted as
     numbers.
 
     Raises:
         UserError: the table cannot be read or lacks a column, a row is empty, a path leaves the folder or is listed
-            twice, a file is missing, a split is unknown, or the table has a column for the split although a recipe
-            divides the images.
+            twice, a file is missing, or a split is unknown or has no images.
     """
     route = entry.route
     assert isinstance(route, ManifestRoute)
     table = folder / route.file
     columns, _, readers = read_table(table)
     paths, labels = paths_and_labels(columns, route.columns, table)
-    splits = _splits(entry, columns.get(route.columns.get("split", "split")), len(paths), table)
+    given = columns.get(route.columns.get("split", "split"))
+    splits = _splits(given, table) if given else ["all"] * len(paths)
     files = paths if readers else find_files(paths, labels, folder, table)
     used = {label for label, split in zip(labels, splits, strict=True) if split != "val"}
     names = sorted(used, key=(lambda name: (int(name), name)) if all(map(str.isdecimal, used)) else None)
@@ -83,8 +82,7 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> Contents:
             return make_part(numbers, lambda i: readers[chosen[i]](), chosen.__getitem__)
         return file_part([folder / file for file in chosen], numbers, folder)
 
-    named = ("train", "test") if entry.splits.recipe == "official" else ("all",)
-    return names, {split: part(split) for split in named}
+    return names, {split: part(split) for split in (("train", "test") if given else ("all",))}
 
 
 def read_table(path: Path) -> Table:
@@ -280,20 +278,8 @@ def marked_classes(columns: Mapping[str, list[str]]) -> list[str]:
     return marks if len(marks) > 1 and counts == {1} and not why_no_classes(marks) else []
 
 
-def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table: Path) -> Sequence[str | None]:
-    """Return the part of each row: ``train``, ``test`` or ``val``, or ``all`` if a recipe divides the images.
-
-    ``given``: the values of the column for the split, if the table has one.
-    """
-    official = entry.splits.recipe == "official"
-    if given is None and official:
-        hint = "add a column that says train or test, or name another split recipe"
-        raise UserError("has no column for the split", where=str(table), hint=hint)
-    if given is None:
-        return ["all"] * count
-    if not official:
-        what = f"has a column for the split, but the entry's recipe {entry.splits.recipe} divides the images itself"
-        raise UserError(what, where=str(table), hint="write 'splits: {recipe: official}', or drop the column")
+def _splits(given: Sequence[str], table: Path) -> Sequence[str | None]:
+    """Return the part of each row, given the values of the column for the split: ``train``, ``test`` or ``val``."""
     parts = [part_of(text) for text in given]
     if None in parts:
         row = parts.index(None)

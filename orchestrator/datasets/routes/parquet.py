@@ -94,11 +94,10 @@ def _class_names(entry: DatasetEntry, parts: Sequence[Shards], folder: Path) -> 
     They are the names in the files' metadata. Without these, they are the sorted labels if the labels are texts, and
     ``0``, ``1``, ... if the labels are numbers.
     """
-    names, *others = {part.names for part in parts}
+    names, *others = {names for part in parts for names in part.named}
     if others:
-        raise UserError(
-            "the train files and the test files do not give the same class names in the same order", where=str(folder)
-        )
+        what = "the files do not give the same class names in the same order"
+        raise UserError(what, where=str(folder), hint=refetch_hint(entry))
     if names is not None:
         return list(names)
     values = sorted({value for part in parts for value in part.values})
@@ -120,7 +119,7 @@ class Shards:
         self.paths, self.image = paths, image
         self.files: list[pq.ParquetFile] = []
         self.values: list[Any] = []
-        named = set()
+        self.named = set[tuple[str, ...] | None]()  # the class names in each file's metadata
         for path in paths:
             try:
                 file = pq.ParquetFile(folder / path, memory_map=True)
@@ -132,13 +131,7 @@ class Shards:
             except (pa.ArrowException, OSError) as error:
                 raise UserError(f"cannot be read as parquet: {error}", where=str(folder / path)) from None
             self.files.append(file)
-            named.add(names_in(file.schema_arrow, label))
-        if len(named) > 1:
-            raise UserError(
-                "the files of one part (train or test) do not give the same class names in the same order",
-                where=str(folder / paths[0]),
-            )
-        (self.names,) = named
+            self.named.add(names_in(file.schema_arrow, label))
         self.groups = [(file, group) for file in self.files for group in range(file.num_row_groups)]
         rows = (file.metadata.row_group(group).num_rows for file, group in self.groups)
         self.starts = [0, *accumulate(rows)]

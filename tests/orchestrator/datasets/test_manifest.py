@@ -91,7 +91,7 @@ def test_a_pattern_means_several_tables(tmp_path: Path, monkeypatch: pytest.Monk
         ("photos/1.png", "", "row 2 has no path"),
         ("dog,train", "dog", "row 2 and the header have different numbers of fields"),
         ("path,", "file,", "has no column 'path', only file, label, split"),
-        (",split", ",part", "has no column for the split"),
+        (",split", ",part", "comes without a 'test' split"),
         (",test", ",train", "lists no images of the split 'test'"),
         (ROWS, "path,label,split\n", "lists no images"),
         (ROWS, "", "has no column 'path', only an empty first line"),
@@ -106,7 +106,7 @@ def test_the_error_of_a_wrong_manifest_names_its_place(tmp_path: Path, old: str,
 
 
 def test_a_manifest_with_parts_is_not_split_again(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="divides the images itself"):
+    with pytest.raises(UserError, match="which the recipe 'eighty_twenty' would ignore"):
         open_dataset(manifest(tmp_path, ROWS, "eighty_twenty"), tmp_path)
 
 

@@ -253,9 +253,9 @@ def test_adopted_files_are_added_and_verified(towers: dict[str, Towers], tmp_pat
     assert set(entries) == {("tiny-clip", name) for name in SOURCES[:3]}
     assert entries["tiny-clip", SOURCES[2]].note == "by hand"
     assert not [line for line in lines if "the same checkpoint" in line]
-    homes = [entries["tiny-clip", name].path.is_relative_to(mine.parent) for name in SOURCES[:3]]
+    homes = [entries["tiny-clip", name].file.is_relative_to(mine.parent) for name in SOURCES[:3]]
     assert homes == [True, True, False]
-    assert (entries["tiny-clip", SOURCES[1]].path.parent / "config.json").is_file()
+    assert (entries["tiny-clip", SOURCES[1]].file.parent / "config.json").is_file()
     settings = RunSettings(str(tmp_path / "store"), device="cpu", catalog_files=(str(mine),))
     found: list[str] = []
     assert verify_checkpoints(settings, "tiny-clip", say=found.append)
@@ -288,12 +288,12 @@ def test_a_checkpoint_in_parts_is_adopted(copy: bool, towers: dict[str, Towers],
     for given in (old, folder):  # the copy of the first lay where that of the second was put, and hid it
         adopt_checkpoints([str(given)], "tiny-clip", "glyph-inks", [mine], copy=copy, say=lambda line: None)
     entry = load_catalog([mine]).checkpoints["tiny-clip", "glyph-inks"]
-    assert entry.path.is_relative_to(mine.parent) == copy
-    assert checkpoint_digest(entry.path) == entry.sha256
-    assert set(read_checkpoint(entry.path).tensors) == set(tower)
-    second = entry.path / "model-00002-of-00002.safetensors"
+    assert entry.file.is_relative_to(mine.parent) == copy
+    assert checkpoint_digest(entry.file) == entry.sha256
+    assert set(read_checkpoint(entry.file).tensors) == set(tower)
+    second = entry.file / "model-00002-of-00002.safetensors"
     save_file({name: tower[name] + 1 for name in names[9:]}, second)
-    assert checkpoint_digest(entry.path) != entry.sha256
+    assert checkpoint_digest(entry.file) != entry.sha256
 
 
 def test_fine_tuned_sources_are_listed_with_their_accuracy(tuned: World) -> None:
@@ -376,5 +376,5 @@ def test_a_repository_is_adopted_at_one_commit(towers: dict[str, Towers], tmp_pa
     assert code == 0, said
     entry = load_catalog([tmp_path / "mine.yaml"]).checkpoints["tiny-clip", "glyph-inks"]
     assert entry.note == f"hf:{ADOPTED}@{COMMIT}"
-    fetched = sorted(file.name for file in entry.path.parent.iterdir() if file.is_file())
+    fetched = sorted(file.name for file in entry.file.parent.iterdir() if file.is_file())
     assert fetched == ["adapter_config.json", "config.json", "model.safetensors"]
