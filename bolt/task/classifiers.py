@@ -34,6 +34,10 @@ class NoNewClasses(TypeError):
     """The classifier cannot classify a new class, because the name of the class alone is not enough for it."""
 
 
+KINDS: "dict[str, type[Classifier]]" = {}
+"""The classifiers that can be saved, by :attr:`Classifier.kind`."""
+
+
 @dataclass(frozen=True, eq=False)
 class Classifier(ABC):
     """Base class: raw features (B, D) -> logits (B, C).
@@ -41,10 +45,16 @@ class Classifier(ABC):
     The fields of a subclass are tensors and numbers. The first field is a tensor with a row for each class.
 
     Attributes:
-        kind: name of the subclass in saved models.
+        kind: name of the subclass in saved models: ``class MyClassifier(Classifier, kind="mine")``. A subclass that
+            does not state a kind is saved as its base class.
     """
 
     kind: ClassVar[str] = ""
+
+    def __init_subclass__(cls, kind: str = "") -> None:
+        if kind:
+            cls.kind = kind
+            KINDS[kind] = cls
 
     @abstractmethod
     def __call__(self, features_BD: Tensor) -> Tensor: ...
@@ -79,14 +89,12 @@ class Classifier(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class CosineClassifier(Classifier):
+class CosineClassifier(Classifier, kind="cosine"):
     """The text head: ``scale * cos(feature, class)``, in the precision of the class embeddings.
 
     Attributes:
         head_CD: unit class embeddings.
     """
-
-    kind: ClassVar[str] = "cosine"
 
     head_CD: Tensor
     scale: float
@@ -99,10 +107,8 @@ class CosineClassifier(Classifier):
 
 
 @dataclass(frozen=True, eq=False)
-class LinearClassifier(Classifier):
+class LinearClassifier(Classifier, kind="linear"):
     """``scale * (W f + b)`` of unit features f, in the precision of W."""
-
-    kind: ClassVar[str] = "linear"
 
     weight_CD: Tensor
     bias_C: Tensor | None = None
@@ -114,7 +120,7 @@ class LinearClassifier(Classifier):
 
 
 @dataclass(frozen=True, eq=False)
-class CacheClassifier(Classifier):
+class CacheClassifier(Classifier, kind="cache"):
     """Text head and Tip-Adapter cache: ``scale f T^T + alpha sum_i exp(-beta (1 - f . key_i)) value_i``, for unit f.
 
     If ``channels_q`` is given, the cache reads only these q entries of f and normalises them again. A key then has q
@@ -127,8 +133,6 @@ class CacheClassifier(Classifier):
         alpha: weight of the cache; a tensor during training.
         beta: sharpness of the cache: one number (a tensor during training), or one number per key, (N,).
     """
-
-    kind: ClassVar[str] = "cache"
 
     head_CD: Tensor
     keys_ND: Tensor
@@ -151,7 +155,7 @@ class CacheClassifier(Classifier):
 
 
 @dataclass(frozen=True, eq=False)
-class BlendClassifier(Classifier):
+class BlendClassifier(Classifier, kind="blend"):
     """LP++: ``w_c . f + b_c + alpha_c (t_c . f)`` of unit features f and unit text embeddings t_c.
 
     Attributes:
@@ -159,8 +163,6 @@ class BlendClassifier(Classifier):
         weight_CE: w with b as its last column.
         alpha_C: weight of each class's text embedding.
     """
-
-    kind: ClassVar[str] = "blend"
 
     head_CD: Tensor
     weight_CE: Tensor
@@ -175,7 +177,7 @@ class BlendClassifier(Classifier):
 
 
 @dataclass(frozen=True, eq=False)
-class AdapterClassifier(CosineClassifier):
+class AdapterClassifier(CosineClassifier, kind="adapter"):
     """CLIP-Adapter: ``scale * cos(r', t_c)`` with ``r' = ratio relu(U relu(V r)) + (1 - ratio) r`` for a raw feature r.
 
     A positive factor of r does not change the cosine, so raw and unit features give the same logits.
@@ -184,8 +186,6 @@ class AdapterClassifier(CosineClassifier):
         down_HD, up_DH: the adapter's two layers, V and U.
         ratio: share of the adapter's output in the adapted feature, in [0, 1].
     """
-
-    kind: ClassVar[str] = "adapter"
 
     down_HD: Tensor
     up_DH: Tensor
@@ -201,7 +201,7 @@ class AdapterClassifier(CosineClassifier):
 
 
 @dataclass(frozen=True, eq=False)
-class TransductiveClassifier(Classifier):
+class TransductiveClassifier(Classifier, kind="transductive"):
     """TransCLIP, StatA, EM-Dirichlet: for an adapted image, repeats the class probabilities that the method found.
 
     An adapted image is one that the method adapted to. A query with a cosine above ``1 - 1e-6`` to an adapted image is
@@ -216,8 +216,6 @@ class TransductiveClassifier(Classifier):
         neighbours: number of nearest adapted images in the sum; 0 for no sum.
         squares_CD: u; ``None`` for TransCLIP.
     """
-
-    kind: ClassVar[str] = "transductive"
 
     weight_CD: Tensor
     bias_C: Tensor
@@ -243,7 +241,7 @@ class TransductiveClassifier(Classifier):
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryClassifier(Classifier):
+class MemoryClassifier(Classifier, kind="memory"):
     """DMN: adds the predictions of the text embeddings and of a memory, which holds features of each class.
 
     The memory compares a query f with one vector per class. The vector depends on the query: it is the normalised sum
@@ -259,8 +257,6 @@ class MemoryClassifier(Classifier):
         beta: sharpness of the weights of rows.
         factor: weight of p'.
     """
-
-    kind: ClassVar[str] = "memory"
 
     head_CD: Tensor
     rows_CRD: Tensor
@@ -293,7 +289,7 @@ class MemoryClassifier(Classifier):
 
 
 @dataclass(frozen=True, eq=False)
-class TrainedMemoryClassifier(MemoryClassifier):
+class TrainedMemoryClassifier(MemoryClassifier, kind="trained_memory"):
     """DMN with trained biases. Each row of the memory has a key, which gives the weight, and a value, which is summed.
 
     Attributes:
@@ -302,8 +298,6 @@ class TrainedMemoryClassifier(MemoryClassifier):
         query_D: bias of the query. It is added to the query, and the normalised sum is compared with the keys.
         output_CD: bias of each class. It is added to the vector of the class, which is then normalised again.
     """
-
-    kind: ClassVar[str] = "trained_memory"
 
     values_CRD: Tensor
     query_D: Tensor
@@ -322,22 +316,6 @@ def cache_logits(affinity_BN: Tensor, values_NC: Tensor, beta: float | Tensor) -
 def append_one(features_BD: Tensor) -> Tensor:
     """Append a one to every feature, (B, D) -> (B, E), so that the last column of a weight matrix is the bias."""
     return F.pad(features_BD, (0, 1), value=1.0)
-
-
-KINDS: Mapping[str, type[Classifier]] = {
-    kind.kind: kind
-    for kind in (
-        CosineClassifier,
-        LinearClassifier,
-        CacheClassifier,
-        BlendClassifier,
-        AdapterClassifier,
-        TransductiveClassifier,
-        MemoryClassifier,
-        TrainedMemoryClassifier,
-    )
-}
-"""The classifiers that can be saved, by :attr:`Classifier.kind`."""
 
 
 def build_classifier(kind: str, tensors: Mapping[str, Tensor], numbers: Mapping[str, float]) -> Classifier:
