@@ -19,8 +19,6 @@ S_r is between R and V_r^T. So the effect of a column of R is proportional to th
 Shape legend: (m, n) a weight matrix (out, in), r rank.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -54,30 +52,15 @@ class LoraXsSettings(TrainingRecipe):
     matrices: MatrixKinds = tuple(MATRIX_KINDS)
 
 
-@dataclass(frozen=True)
-class SingularCore(MatrixChange):
-    """The change ``b r a`` of one weight matrix (m, n).
+def singular_core(weight: Tensor, rank: int, alpha: float) -> MatrixChange:
+    """Return the change ``(alpha / r U) R (S V^T)`` of a weight matrix (m, n). R is trained, and starts at zero.
 
-    Attributes:
-        b: alpha / r times the leading left singular vectors, (m, r).
-        a: the leading right singular vectors times their singular values, (r, n).
-        r: the trainable core, (r, r).
+    Raises ``ValueError`` if the weight is not finite.
     """
-
-    b: Tensor
-    a: Tensor
-    r: Tensor
-
-    @classmethod
-    def of(cls, weight: Tensor, rank: int, alpha: float) -> SingularCore:
-        """Return the core of a weight matrix (m, n); R is zero. Raises ``ValueError`` if the weight is not finite."""
-        top = top_directions(weight, min(rank, *weight.shape))
-        core = torch.zeros(len(top.s), len(top.s), dtype=weight.dtype, device=weight.device)
-        return cls(alpha / rank * top.u, top.s[:, None] * top.v.mT, core.requires_grad_())
-
-    def change(self) -> Tensor:
-        """Return the change of the weight matrix, (m, n)."""
-        return self.b @ self.r @ self.a
+    top = top_directions(weight, min(rank, *weight.shape))
+    left, right = alpha / rank * top.u, top.s[:, None] * top.v.mT
+    core = torch.zeros(len(top.s), len(top.s), dtype=weight.dtype, device=weight.device, requires_grad=True)
+    return MatrixChange(lambda: left @ core @ right, [core])
 
 
 @register_tower_training(
@@ -90,8 +73,9 @@ class SingularCore(MatrixChange):
 def adapt(task: Task, settings: LoraXsSettings) -> Adapted:
     """Decompose the matrices, and train the cores on the support."""
     weights = weight_matrices(task.backbone.tower, settings.matrices)
-    cores = {name: SingularCore.of(weight, settings.rank, settings.alpha) for name, weight in weights.items()}
+    cores = {name: singular_core(weight, settings.rank, settings.alpha) for name, weight in weights.items()}
     for name, core in cores.items():
+        (r,) = core.trained
         generator = torch_generator("lora_xs", task.dataset, task.seed, name)
-        core.r.data.add_((settings.init_std * torch.randn(core.r.shape, generator=generator)).to(core.r))
+        r.data.add_((settings.init_std * torch.randn(r.shape, generator=generator)).to(r))
     return train_changes(task, settings, cores)

@@ -18,8 +18,6 @@ trains relative changes, in the leading directions only.
 Shape legend: (m, n) a weight matrix (out, in), r = min(m, n) singular values.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,32 +46,19 @@ class SvfSettings(TrainingRecipe):
     matrices: MatrixKinds = tuple(MATRIX_KINDS)
 
 
-@dataclass(frozen=True)
-class ShiftedMatrix(MatrixChange):
-    """A weight matrix as its singular value decomposition, with trainable shifts of the singular values.
+def shifted_matrix(weight: Tensor, free: bool = False) -> MatrixChange:
+    """Return the change of a weight matrix (m, n) by trained shifts (r,) of its singular values, which start at zero.
 
-    Attributes:
-        u, s, vh: the decomposition: (m, r), (r,) in descending order, (r, n).
-        delta: the shifts (r,), which start at zero.
-        free: whether shifted singular values may turn negative.
+    The decomposition is computed in float64. If ``free``, a shifted singular value may turn negative.
     """
+    u, s, vh = (part.to(weight) for part in torch.linalg.svd(weight.double(), full_matrices=False))
+    delta = torch.zeros_like(s).requires_grad_()
 
-    u: Tensor
-    s: Tensor
-    vh: Tensor
-    delta: Tensor
-    free: bool
+    def change() -> Tensor:
+        shift = delta if free else (s + delta).relu() - s
+        return torch.matmul(u * shift, vh)
 
-    @classmethod
-    def of(cls, weight: Tensor, free: bool = False) -> ShiftedMatrix:
-        """Return the decomposition of a weight matrix (m, n), computed in float64, with shifts of zero."""
-        u, s, vh = (part.to(weight) for part in torch.linalg.svd(weight.double(), full_matrices=False))
-        return cls(u, s, vh, torch.zeros_like(s).requires_grad_(), free)
-
-    def change(self) -> Tensor:
-        """Return the change (m, n) that the shifts make to the matrix."""
-        shift = self.delta if self.free else (self.s + self.delta).relu() - self.s
-        return self.u * shift @ self.vh
+    return MatrixChange(change, [delta])
 
 
 @register_tower_training(
@@ -86,5 +71,5 @@ class ShiftedMatrix(MatrixChange):
 def adapt(task: Task, settings: SvfSettings) -> Adapted:
     """Decompose the matrices, and train the shifts on the support."""
     weights, free = weight_matrices(task.backbone.tower, settings.matrices), settings.singular_values == "free"
-    matrices = {name: ShiftedMatrix.of(weight, free) for name, weight in weights.items()}
+    matrices = {name: shifted_matrix(weight, free) for name, weight in weights.items()}
     return train_changes(task, settings, matrices)

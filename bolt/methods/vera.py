@@ -49,25 +49,6 @@ class VeraSettings(TrainingRecipe):
     matrices: MatrixKinds = tuple(MATRIX_KINDS)
 
 
-@dataclass(frozen=True)
-class ScaledProjection(MatrixChange):
-    """The change ``diag(scale_b) b diag(scale_d) a`` of one weight matrix (m, n).
-
-    Attributes:
-        a, b: the parts (r, n) and (m, r) of the random matrices.
-        scale_d, scale_b: the trainable vectors, (r,) and (m,).
-    """
-
-    a: Tensor
-    b: Tensor
-    scale_d: Tensor
-    scale_b: Tensor
-
-    def change(self) -> Tensor:
-        """Return the change of the weight matrix, (m, n)."""
-        return (self.scale_b[:, None] * self.b * self.scale_d) @ self.a
-
-
 def random_projections(shapes: Iterable[torch.Size], rank: int, seed: int) -> tuple[Tensor, Tensor]:
     """Return A (r, largest n) and B (largest m, r) for matrices of the given shapes, float32 on the CPU."""
     sizes = list(shapes)
@@ -81,12 +62,17 @@ def random_projections(shapes: Iterable[torch.Size], rank: int, seed: int) -> tu
     return a, draw(max(m for m, _ in sizes), rank)
 
 
-def scaled_projection(weight: Tensor, a: Tensor, b: Tensor, d_initial: float) -> ScaledProjection:
-    """Return the change of a weight matrix (m, n), which is zero before training. ``a``, ``b``: the random matrices."""
+def scaled_projection(weight: Tensor, a: Tensor, b: Tensor, d_initial: float) -> MatrixChange:
+    """Return the change ``diag(scale_b) b diag(scale_d) a`` of a weight matrix (m, n). It is zero before training.
+
+    Args:
+        a, b: the random matrices, of which the first n columns and the first m rows are used. The scales are trained.
+    """
     m, n = weight.shape
-    scale_d = torch.full((len(a),), d_initial, dtype=weight.dtype, device=weight.device)
-    scale_b = torch.zeros(m, dtype=weight.dtype, device=weight.device)
-    return ScaledProjection(a[:, :n].to(weight), b[:m].to(weight), scale_d.requires_grad_(), scale_b.requires_grad_())
+    own_a, own_b = a[:, :n].to(weight), b[:m].to(weight)
+    scale_d = torch.full((len(a),), d_initial, dtype=weight.dtype, device=weight.device, requires_grad=True)
+    scale_b = torch.zeros(m, dtype=weight.dtype, device=weight.device, requires_grad=True)
+    return MatrixChange(lambda: (scale_b[:, None] * own_b * scale_d) @ own_a, [scale_d, scale_b])
 
 
 @register_tower_training(

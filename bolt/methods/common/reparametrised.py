@@ -6,9 +6,8 @@ The frozen tower itself is never written to.
 Shape legend: (m, n) a weight matrix (out, in), B batch, S image side, D joint embedding width.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,12 +19,17 @@ from bolt.training.adaptation import Trainable, train
 from bolt.training.loop import TrainingRecipe
 
 
-class MatrixChange(ABC):
-    """The change of a weight matrix. Subclasses are dataclasses; their tensors that require a gradient are trained."""
+@dataclass(frozen=True)
+class MatrixChange:
+    """The change of a weight matrix.
 
-    @abstractmethod
-    def change(self) -> Tensor:
-        """Return the change (m, n), oriented as in :func:`weight_matrices`."""
+    Attributes:
+        change: ``change()`` -> the change (m, n), oriented as in :func:`weight_matrices`.
+        trained: the tensors from which the change is computed and which are trained.
+    """
+
+    change: Callable[[], Tensor]
+    trained: Sequence[Tensor]
 
 
 def weight_matrices(tower: ImageTower, kinds: Collection[str] = tuple(MATRIX_KINDS)) -> dict[str, Tensor]:
@@ -59,6 +63,5 @@ def reparametrised_tower(tower: ImageTower, changes: Mapping[str, MatrixChange])
     def current() -> ImageTower:
         return tower.replaced(weights())
 
-    tensors = [part for matrix in changes.values() for part in vars(matrix).values() if isinstance(part, Tensor)]
-    trained = [tensor for tensor in tensors if tensor.requires_grad]
+    trained = [tensor for matrix in changes.values() for tensor in matrix.trained]
     return Trainable(lambda images_B3SS: tower.embed_with(weights(), images_B3SS), trained, current)

@@ -97,7 +97,7 @@ def numbers(names: Iterable[str], tower: ImageTower) -> int:
 def of_vera(rank: int, tower: ImageTower) -> int:
     a, b = torch.empty(rank, tower.shape.mlp_width), torch.empty(tower.shape.mlp_width, rank)
     layers = [scaled_projection(weight, a, b, 0.1) for weight in weight_matrices(tower).values()]
-    return sum(layer.scale_d.numel() + layer.scale_b.numel() for layer in layers)
+    return sum(scale.numel() for layer in layers for scale in layer.trained)
 
 
 WITHOUT_IN_PROJ = ("layer_norm", "attention_out", "mlp_in", "mlp_out")
