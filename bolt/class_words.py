@@ -18,12 +18,12 @@ _WORDNET = re.compile(r"(n\d{8})(?:[\s._-]+(.*[^\W\d_].*))?")
 
 _NUMBERED = re.compile(r"(\d{1,9})([\s._-]+)(\D.*)")
 _CODE = re.compile(
-    r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+|nan|n/?a|none|null|true|false|yes|no|.*[][{}|].*"
+    r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+|nan|n/?a|none|null|true|false|yes|no|.*[][{}|;].*"
     r"|(class|cls|klasse|classe|clase|label|category|type|group|cluster|folder|species|item|object|id|img|image)[\W_]*"
     r"(\d+|[a-z])|(new|untitled) folder[\W\d_]*"
 )
 """Matches names that captions hardly ever contain: codes such as ``7``, ``c0``, ``n12345678``, ``bkl`` and ``3fa9c1``,
-words for a missing value or an answer (``nan``, ``yes``), lists such as ``['cat']`` and ``cat|dog``, and numbered names
+words for a missing value or an answer (``nan``, ``yes``), lists such as ``['cat']`` and ``cat;dog``, and numbered names
 such as ``class 01``."""
 
 _NO_LABEL = re.compile(

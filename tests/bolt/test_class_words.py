@@ -43,7 +43,7 @@ def test_class_words_come_from_folder_names(named: dict[str, str]) -> None:
         (["n01440764", "cat"], "n01440764 -> tench"),
         (["n99999999", "c0", "cat"], "an image: 'n99999999', 'c0'"),
         (["bkl", "mel"], "an image: 'bkl'"),
-        (["['cat']", "dog|cat", "nan", "owl"], "an image: \"['cat']\", 'dog|cat', 'nan';"),
+        (["['cat']", "dog|cat", "cat;big", "nan"], "an image: \"['cat']\", 'dog|cat', 'cat;big', 'nan';"),
         (["class_01", "Label-2", "New folder (3)", "group"], "an image: 'class 01', 'label-2', 'new folder (3)';"),
         (["True", "FALSE", "owl"], "an image: 'true', 'false';"),
         (["cat", "Unlabeled", "to_delete"], "a label, or leftovers: 'unlabeled', 'to delete'; if so, leave them out"),
