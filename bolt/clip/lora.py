@@ -76,7 +76,7 @@ def merge_lora(
     if unknown := [name for name in rest if holds_lora({name: rest[name]})]:
         raise _refused(f"it has other tensors than the A and B of linear layers, such as {unknown[0]}")
     alphas = {name: float(rest.pop(f"{name}.alpha")) for name in pairs if f"{name}.alpha" in rest}
-    pretrained = _pretrained_alone(pairs, frozen)
+    pretrained = _pretrained_alone(pairs, settings, frozen)
     without_prefix = {name.removeprefix("visual.").removeprefix(VISION): own for name, own in pretrained.items()}
     if not whole and (made := settings.get("init_lora_weights", True)) not in _UNCHANGED:
         raise _refused(f"its init_lora_weights is {made!r}, which changes the pre-trained weights, too")
@@ -165,12 +165,19 @@ def _clip_lora(
     return renamed, {**settings, "use_rslora": True}
 
 
-def _pretrained_alone(pairs: Mapping[str, Any], frozen: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _pretrained_alone(
+    pairs: Mapping[str, Any], settings: Mapping[str, Any], frozen: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """Return the pre-trained tower's tensors: by transformers' names if the LoRA uses these, else by open_clip's."""
     if PROJECTION in frozen and any(
         "self_attn" in name or ".fc" in name or "visual_projection" in name for name in pairs
     ):
-        return to_huggingface({name: tensor.detach().cpu() for name, tensor in frozen.items()})
+        theirs = to_huggingface({name: tensor.detach().cpu() for name, tensor in frozen.items()})
+        # A CLIPVisionModel of transformers 5 has no prefix. Nor has a CLIPTextModel, but peft states the class.
+        of_another = re.search("Text|Siglip", str(settings.get("auto_mapping.base_model_class")))
+        parts = {part for name in pairs for part in name.split(".")}
+        bare = not of_another and parts.isdisjoint(("vision_model", "text_model", "visual_projection"))
+        return {name.removeprefix(VISION): tensor for name, tensor in theirs.items()} if bare else theirs
     return {f"visual.{name}": tensor.detach().cpu() for name, tensor in frozen.items()}
 
 

@@ -109,6 +109,25 @@ def test_a_lora_of_peft_is_merged(settings: dict[str, Any], scale: float, frozen
     assert "matrices of the text tower that were left out: 1" in found.notes[0]
 
 
+@pytest.mark.parametrize("bare", ["vision_model.", "text_model."])
+def test_a_lora_of_one_tower_of_transformers_5_has_no_prefix(bare: str, frozen: ImageTower, tmp_path: Path) -> None:
+    """Both were refused, although a ``CLIPVisionModel`` is what most people adapt; peft states which class it was."""
+    settings = {"r": 2, "lora_alpha": 6, "auto_mapping": {"base_model_class": "CLIPTextModel"}}
+    folder, change = peft(frozen, settings if bare == "text_model." else {"r": 2, "lora_alpha": 6}, tmp_path)
+    tensors = load_file(folder / "adapter_model.safetensors")
+    tensors = {name.replace(bare, ""): tensor for name, tensor in tensors.items() if bare in name}
+    tensors["base_model.model.post_layernorm.bias"] = torch.ones(32)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    if bare == "text_model.":
+        with pytest.raises(TensorMismatch, match=r"encoder\.layers\.0\.self_attn\.q_proj is no matrix of this CLIP"):
+            convert_image_tower(read_checkpoint(folder), frozen)
+        return
+    found, before = convert_image_tower(read_checkpoint(folder), frozen), frozen.state_dict_open_clip()
+    moved = found.tensors[BLOCK + "attn.in_proj_weight"] - before[BLOCK + "attn.in_proj_weight"]
+    torch.testing.assert_close(moved[:32], 3 * change)
+    assert found.tensors["ln_post.bias"].eq(1).all()
+
+
 def test_the_scale_of_a_lora_is_part_of_its_identity(frozen: ImageTower, tmp_path: Path) -> None:
     assert [file.name for file in checkpoint_files(peft(frozen, {}, tmp_path)[0])][1] == "adapter_config.json"
 
