@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from orchestrator.analysis.metrics import METRICS, Answers, Metric
-from orchestrator.core.intervals import wilson_interval
+from orchestrator.core.intervals import largest_unseen, wilson_interval
 from orchestrator.tracks import MetricName
 
 GROUPS = 20
@@ -52,10 +52,15 @@ def jackknife_parts(answers: Answers) -> list[Answers]:
 
 
 def jackknife_interval(metric: Metric, answers: Answers, parts: Sequence[Answers]) -> tuple[float, float]:
-    """Return the interval of a metric from its values on ``parts``, each of which lacks one group of images."""
+    """Return the interval of a metric from its values on ``parts``, each of which lacks one group of images.
+
+    Equal values on all parts, such as 100 %, do not show that every other image gives this value too. A metric counts
+    at least half of the images.
+    """
     values_G = np.array([metric.of(part) for part in parts])
     spread = math.sqrt((len(parts) - 1) / len(parts) * float(((values_G - values_G.mean()) ** 2).sum()))
     half, value = float(stdtrit(len(parts) - 1, 0.975)) * spread, metric.of(answers)
+    half = half if half > 1e-9 else largest_unseen(len(answers.labels_N) / 2)
     return max(0.0, value - half), min(100.0, value + half)
 
 

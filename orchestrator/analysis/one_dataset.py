@@ -33,6 +33,7 @@ from orchestrator.analysis.comparison import by_pair, eliminate, make_verdict, p
 from orchestrator.analysis.paired_tests import Floats, PairedTests, t_values
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.verdict import MethodScore, Verdict
+from orchestrator.core.intervals import largest_unseen
 from orchestrator.store.predictions import StoredPredictions
 
 MIN_IMAGES = 2
@@ -84,14 +85,14 @@ class VarianceParts:
     def more_seeds(self, significance: float, smallest_difference: float) -> int | None:
         """Return the estimated number of further seeds that settle the pair with a probability of 80 %.
 
-        ``None`` with one seed. Also ``None`` if there are so few test images that ``LARGEST_COUNT`` further seeds would
-        not suffice.
+        ``None`` with one seed, or without any variance. Also ``None`` if there are so few test images that
+        ``LARGEST_COUNT`` further seeds would not suffice.
 
         Args:
             significance: one-sided p-value at which a method is excluded.
             smallest_difference: the smallest difference that matters, between 0 and 1.
         """
-        if self.seeds == 1:
+        if self.seeds == 1 or not self.variance:
             return None
         seeds = np.unique(np.geomspace(self.seeds + 1, self.seeds + LARGEST_COUNT, 200).round())
         whole = self.seed_part + self.image_part * seeds / self.seeds  # more seeds do not reduce the images' variance
@@ -200,12 +201,20 @@ def balanced(correct: Mapping[int, Correct], labels_N: NDArray[np.uint16]) -> di
     An image's value is 1 if it is classified correctly, else 0. Before it is weighted, the recall of its class is
     subtracted; afterwards, the mean recall of all classes is added. So differences between the recalls of classes do
     not count as variance between images: another sample of images would have the same classes.
+
+    A class with few images shows less variance than there is. So within each class and seed, the distances from the
+    recall are larger by the root of n / (n - 1). The only image of a class shows none at all. So the mean recall of all
+    such classes is subtracted, and their differences count as variance between images.
     """
     _, class_N, sizes_C = np.unique(labels_N, return_inverse=True, return_counts=True)
     values_SN = np.stack(list(correct.values())).astype(np.float64)
-    recall_C = np.bincount(class_N, weights=values_SN.mean(axis=0)) / sizes_C
-    weight_N = len(labels_N) / (len(sizes_C) * sizes_C[class_N])
-    return dict(zip(correct, weight_N * (values_SN - recall_C[class_N]) + recall_C.mean(), strict=True))
+    recall_SC = np.stack([np.bincount(class_N, weights=row) for row in values_SN]) / sizes_C
+    mean_C, single_C = recall_SC.mean(axis=0), sizes_C == 1
+    mean_C[single_C] = mean_C[single_C].mean() if single_C.any() else 0.0
+    scale_C = np.sqrt(sizes_C / np.maximum(sizes_C - 1, 1))
+    recall_SN, weight_N = recall_SC[:, class_N], len(labels_N) / (len(sizes_C) * sizes_C[class_N])
+    distance_SN = scale_C[class_N] * (values_SN - recall_SN) + recall_SN - mean_C[class_N]
+    return dict(zip(correct, weight_N * distance_SN + mean_C.mean(), strict=True))
 
 
 def best_set_on_dataset(
@@ -290,6 +299,7 @@ def _tests(parts: Sequence[VarianceParts | None]) -> PairedTests:
             share[row], seeds[row], images[row] = pair.seed_share, pair.seeds, pair.images
     t = t_values(difference, error)
     half = t_quantile((1 + CONFIDENCE) / 2, share, seeds, images) * error
+    half = np.where(error > 1e-9, half, largest_unseen(np.maximum(images, 1)))  # few images may show no scatter
     return PairedTests(
         difference=difference,
         lower=difference - half,

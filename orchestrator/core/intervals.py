@@ -2,9 +2,15 @@
 
 import math
 from statistics import NormalDist
+from typing import Any
 
 _Z = 1.959964
 """The 97.5 % quantile of the normal distribution."""
+
+
+def largest_unseen(images: Any) -> Any:
+    """Return the largest share, in per cent, of which there may be no case among some images, at 95 %."""
+    return 100 * (1 - 0.025 ** (1 / images))
 
 
 def wilson_interval(share: float, images: float, *, comparisons: int = 1) -> tuple[float, float]:

@@ -102,3 +102,10 @@ def test_intervals_hold_the_truth() -> None:
 
 def test_intervals_of_one_image_say_nothing() -> None:
     assert set(intervals(answers_of([1], [0.5])).values()) == {None}
+
+
+def test_images_that_are_all_right_do_not_promise_this_of_others() -> None:
+    """The interval of the accuracy on the surest images, which are often all right, went from 100 to 100."""
+    found = intervals(answers_of([1] * 40, [1.0] * 40))
+    assert all(found[name] == pytest.approx((83.2, 100), abs=0.1) for name in ("accuracy_surest_50", "macro_f1"))
+    assert found["brier"] == pytest.approx((0, 16.8), abs=0.1)

@@ -139,17 +139,30 @@ def test_images_must_be_the_same() -> None:
         best_set_on_dataset({"a": {0: np.ones(5, dtype=bool)}, "b": {0: np.ones(6, dtype=bool)}})
 
 
-def test_balanced_accuracy_on_one_dataset_holds_the_truth() -> None:
+def test_few_images_without_a_difference_are_not_level() -> None:
+    """Two methods that are right on all of 20 images were called level: each may be wrong on one image of ten."""
+    right = {images: np.ones(images, dtype=bool) for images in (20, 400)}
+    for seeds, would_settle in ((range(1), "too few shared seeds"), (range(3), "the test images are too few")):
+        few = best_set_on_dataset({m: dict.fromkeys(seeds, right[20]) for m in ("a", "b")})
+        assert few.outcome == "undecided"
+        assert would_settle in few.statement()
+        assert few.pairs[0].interval == pytest.approx((-16.84, 16.84), abs=0.01)
+        many = best_set_on_dataset({m: dict.fromkeys(seeds, right[400]) for m in ("a", "b")})
+        assert many.outcome == "level"
+
+
+@pytest.mark.parametrize(("sizes", "seeds"), [((225, 75), 3), ((1,) * 80, 1), ((2,) * 40, 1), ((1,) * 30 + (60,), 1)])
+def test_balanced_accuracy_on_one_dataset_holds_the_truth(sizes: tuple[int, ...], seeds: int) -> None:
     """Two methods have equal recalls, and one class is more frequent and easier. The interval must contain 0."""
-    rng, held, draws = np.random.default_rng(5), [], 400
-    recall_N = np.repeat([0.9, 0.4], [225, 75])
-    labels_N = np.repeat(np.array([0, 1], dtype=np.uint16), [225, 75])
+    rng, held, draws = np.random.default_rng(5), [], 150
+    recall_N = np.repeat(np.linspace(0.9, 0.4, len(sizes)), sizes)
+    labels_N = np.repeat(np.arange(len(sizes), dtype=np.uint16), sizes)
     for _ in range(draws):
-        tables = {m: {s: rng.random(300) < recall_N for s in range(3)} for m in ("a", "b")}
+        tables = {m: {s: rng.random(len(labels_N)) < recall_N for s in range(seeds)} for m in ("a", "b")}
         values = {m: balanced(own, labels_N) for m, own in tables.items()}
         for method, own in tables.items():
             for seed, row_N in own.items():
-                expected = (row_N[:225].mean() + row_N[225:].mean()) / 2
+                expected = (np.bincount(labels_N, weights=row_N) / sizes).mean()
                 assert values[method][seed].mean() == pytest.approx(expected)
         intervals = [pair.interval for pair in best_set_on_dataset(values).pairs]
         held.append(any(interval is not None and interval[0] <= 0 <= interval[1] for interval in intervals))
