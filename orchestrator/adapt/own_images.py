@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from bolt.clip.image_files import UPRIGHT
 from bolt.image_folders import class_folders, images_below, images_in, unused_in
 from orchestrator.adapt.request import Request
 from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
@@ -182,17 +181,11 @@ def as_given(text: str, given_parts: Mapping[str, str]) -> str:
 def _list_images(request: Request, parts: Mapping[str, Path]) -> tuple[dict[str, dict[Path, list[Path]]], str]:
     """Return the class folders of each part with their images, and a digest of the files and of the image options.
 
-    The digest is made of the names, sizes and time stamps of the files. It includes the dataset's key only if the key
-    differs from ``request.name``.
+    The digest is made of the names, sizes and time stamps of the files.
     """
-    options = request.images
-    stated: list[object] = [options.templates, options.mirrorable, options.exclude_broken]
-    if options.reading != UPRIGHT:
-        stated.append([options.reading.bands, options.reading.range])
-    if options.words is not None:  # without words, the digest is the same as before ``--words`` existed
-        stated.append(request.words[:2])  # not the notes
-    if request.dataset != request.name:
-        stated.append(request.dataset)
+    options, reading = request.images, request.images.reading
+    stated: list[object] = [options.templates, options.mirrorable, options.exclude_broken, reading.bands, reading.range]
+    stated += [request.words[:2], request.dataset]  # not the notes on words
     if request.sources is not None:  # datasets that share images are looked for, by their records
         records = sorted(request.settings.data_folder.glob("*.checksums.json")) if request.settings.data_folder else []
         stated.append([request.sources, *(path.read_text("utf-8") for path in records)])

@@ -142,7 +142,8 @@ def _source_pool(request: Request, images: OwnImages, console: Console) -> Mappi
     folder, files = Path(request.sources), [Path(file) for file in images.settings.catalog_files]
     if not folder.is_dir():
         return {"rule": "leave_one_out", "domain": request.sources}
-    write_entries(files[-1], {"checkpoints": {}}, replace=True)  # removes the checkpoints that an earlier run adopted
+    # This removes the checkpoints that an earlier run adopted.
+    write_entries(files[-1], {"checkpoints": {request.backbone.name: {}}}, replace=True)
     with explained(FileNotFoundError, ValueError, where="--sources"):
         checkpoints = [str(path) for path in checkpoint_paths(folder).values()]
     try:

@@ -137,12 +137,12 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
     The other entries, the comments and the order stay as they are.
 
     Args:
-        sections: section -> key -> fields as plain data. Without ``replace``, empty sections are ignored.
-        replace: the entries become the only entries of their sections; comments in these sections are lost.
+        sections: section -> key -> fields as plain data. Empty sections are ignored.
+        replace: an entry takes the place of an entry of the same key; comments in that entry are lost.
 
     Raises:
-        UserError: the file cannot be read or written, is no catalog file, has an entry of the same key already, or
-            cannot be changed without changing the entries that are in it already.
+        UserError: the file cannot be read or written, is no catalog file, has an entry of the same key already
+            (without ``replace``), or cannot be changed without changing the other entries in it.
     """
     from ruamel.yaml import YAML  # imported here: it takes 0.1 s, and most commands only read catalogs
 
@@ -153,13 +153,13 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
     yaml.width, yaml.preserve_quotes, yaml.default_flow_style = 110, True, None
     document = yaml.load(text) or {}
     for section, entries in sections.items():
-        existing = {} if replace else as_mapping(wanted.get(section) or {}, location / section)
-        if taken := [key for key in entries if key in existing]:
+        existing = as_mapping(wanted.get(section) or {}, location / section)
+        if not replace and (taken := [key for key in entries if key in existing]):
             hint = "take another name, or remove that entry first"
             raise (location / section).error(f"there is an entry {taken[0]!r} already", hint)
         if existing:
             document[section].update(_quoted(entries))
-        elif entries or replace:
+        elif entries:
             document[section] = _quoted(entries)
         else:
             continue

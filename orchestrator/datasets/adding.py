@@ -229,15 +229,12 @@ def write_entry(checked: CheckedImages, domain: str, catalog_files: Sequence[Pat
     ``replaces``: whether the file has an entry of this name, which is replaced.
     """
     catalog_file = catalog_files[-1]
-    new = {checked.entry.name: checked.fields}
     title = "Own images" if domain == OWN_DOMAIN else _title(domain)
     with changing(catalog_file):
         known = load_catalog([file for file in catalog_files if file.exists()]).domains
         domains = {} if domain in known else {domain: {"title": title}}
-        write_entries(catalog_file, {"domains": domains, "datasets": {} if replaces else new})
-        if replaces:
-            datasets = {**read_mapping(catalog_file)["datasets"], **new}
-            write_entries(catalog_file, {"datasets": datasets}, replace=True)
+        new = {checked.entry.name: checked.fields}
+        write_entries(catalog_file, {"domains": domains, "datasets": new}, replace=replaces)
 
 
 def _fields_of(name: str, layout: Layout, words: Words, options: DatasetOptions) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orchestrator.catalog import Catalog, DatasetEntry, dataset_folder, excluded_images, missing_data
-from orchestrator.catalog.routes import ManifestRoute
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.splits import split_manifest
@@ -92,9 +91,7 @@ def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str)
     if not found:
         return None
     lines = "\n  ".join(found)
-    path = dataset_folder(entry, data_root)
-    if isinstance(entry.route, ManifestRoute):
-        path /= entry.route.file
+    path = dataset_folder(entry, data_root) / getattr(entry.route, "file", "")
     words = ["data", "add", str(path), "--name", entry.name, "--catalog", catalog_file]
     words += ["--replace", *(["--exclude-broken"] if _UNDECODABLE in lines else [])]
     accept = shlex.join(["python", "-m", "orchestrator", *words])

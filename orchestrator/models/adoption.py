@@ -107,8 +107,8 @@ def adopt_checkpoints(
             say(f"  {line}")
 
     with changing(target):
-        section: dict[str, Any] = dict(read_mapping(target).get("checkpoints") or {}) if target.exists() else {}
-        entries = section[backbone] = dict(section.get(backbone) or {})
+        section = read_mapping(target).get("checkpoints") if target.exists() else None
+        entries: dict[str, Any] = dict((section or {}).get(backbone) or {})
         home = target.absolute().parent
         for name, (path, origin) in candidates.items():
             digest = checkpoint_digest(path)
@@ -122,7 +122,7 @@ def adopt_checkpoints(
         for name, each in entries.items():
             if (twin := first.setdefault(each["sha256"], name)) != name:
                 say(f"note: {twin} and {name} have the same checkpoint, which counts twice; remove one of the entries")
-        write_entries(target, {"checkpoints": section}, replace=True)
+        write_entries(target, {"checkpoints": {backbone: entries}}, replace=True)
     say(f"written to {display_path(target)}; use them with: --catalog {target}")
     return list(candidates)
 

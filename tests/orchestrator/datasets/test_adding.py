@@ -380,6 +380,10 @@ def test_adding_keeps_the_other_entries_of_the_catalog_file(tmp_path: Path) -> N
     after = (tmp_path / "mine.yaml").read_text()
     assert all(comment in after for comment in ("# my file", "# kept", "# the end"))
     assert list(yaml.safe_load(after)["domains"]) == ["old", "kitchen"]
+    (tmp_path / "mine.yaml").write_text(after.replace("datasets:", "datasets:  # mine"))
+    add(tmp_path, domain="kitchen", title="Cups", replace=True)
+    assert "# mine" in (tmp_path / "mine.yaml").read_text()
+    assert load_catalog([tmp_path / "mine.yaml"]).datasets["table-ware"].title == "Cups"
     assert load_catalog([tmp_path / "mine.yaml"]).domains["kitchen"].title == "Kitchen"
 
 
