@@ -49,7 +49,6 @@ def fetch_layout(
     name: str,
     columns: Mapping[str, str],
     taken: UserError | None = None,
-    endpoint: str | None = None,
 ) -> Layout:
     """Fetch a dataset into ``data_root/name``, unless it is there already, and return its layout.
 
@@ -67,7 +66,7 @@ def fetch_layout(
     if not folder.exists():
         if taken:
             raise taken
-        info = repository(repo, None, endpoint, page)
+        info = repository(repo, None, page)
         revision, paths = info.sha, [file.rfilename for file in info.siblings or ()]
     else:
         fetched = (folder / FETCHED).read_text(encoding="utf-8").split() if (folder / FETCHED).is_file() else []
@@ -84,7 +83,7 @@ def fetch_layout(
         hint = f"fetch it (hf download {repo} --repo-type dataset --local-dir FOLDER), unpack it, and add the folder"
         raise UserError(f"{repo} holds neither parquet files nor images", where=page, hint=hint)
     if not folder.exists():
-        _fetch(_entry(name, route, page), data_root, console, endpoint)
+        _fetch(_entry(name, route, page), data_root, console)
     if not in_tables:
         return find_layout(folder / (splits or ""))._replace(licence=f"see {page}")
     part = next(iter(route["splits"]))
@@ -107,15 +106,15 @@ def _entry(name: str, route: Mapping[str, Any], page: str) -> DatasetEntry:
     return DatasetEntry.model_validate({"name": name, "route": route, "sizes": sizes, "licence": page, **fields})
 
 
-def _fetch(entry: DatasetEntry, data_root: Path, console: Console, endpoint: str | None) -> None:
+def _fetch(entry: DatasetEntry, data_root: Path, console: Console) -> None:
     """Fetch the files of an entry into the folder ``NAME.partial``, and rename this folder when it is complete."""
     inner = partial_folder(entry, data_root)
-    size = hub_size(entry, endpoint)
+    size = hub_size(entry)
     print_line(f"{entry.name}: {human_bytes(size)} from {entry.licence}", console)
     print_line(check_space([FetchJob(entry, size, bytes_in(inner))], data_root), console)
     with dataset_lock(entry.name, data_root):
         assert isinstance(entry.route, HuggingFaceRoute)
-        revision, _ = fetch_from_hub(entry, StagingArea(inner, inner, console), endpoint)
+        revision, _ = fetch_from_hub(entry, StagingArea(inner, inner, console))
         (inner / FETCHED).write_text(f"{entry.route.repo} {revision}", encoding="utf-8")
         os.rename(inner, dataset_folder(entry, data_root))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 FILES_AT_ONCE = 4
 
 
-def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | None = None) -> Fetched:
+def fetch_from_hub(entry: DatasetEntry, staging: StagingArea) -> Fetched:
     """Fetch the files of the entry's parts, at the commit that the route pins or at the newest commit.
 
     Raises ``UserError`` if the repository or a file cannot be fetched, or a file has the wrong checksum.
@@ -36,12 +37,10 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | No
     assert isinstance(entry.route, HuggingFaceRoute)
     repo, folder = entry.route.repo, staging.folder
     folder.mkdir(parents=True, exist_ok=True)
-    revision, files = needed_files(entry, endpoint)
+    revision, files = needed_files(entry)
     print_line(f"{entry.name}: {pluralize(len(files), 'file')} of {repo} at commit {revision[:8]}", staging.console)
 
-    def fetch(path: str) -> None:
-        hf_hub_download(repo, path, repo_type="dataset", revision=revision, local_dir=folder, endpoint=endpoint)
-
+    fetch = partial(hf_hub_download, repo, repo_type="dataset", revision=revision, local_dir=folder)
     with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         try:
             list(pool.map(fetch, files))  # an error cancels the downloads that have not begun
@@ -59,12 +58,12 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | No
     return revision, checksums
 
 
-def hub_size(entry: DatasetEntry, endpoint: str | None = None) -> int:
+def hub_size(entry: DatasetEntry) -> int:
     """Return the bytes of the needed files. Raises ``UserError`` as :func:`needed_files`."""
-    return sum(file.size or 0 for file in needed_files(entry, endpoint)[1].values())
+    return sum(file.size or 0 for file in needed_files(entry)[1].values())
 
 
-def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[str, RepoSibling]]:
+def needed_files(entry: DatasetEntry) -> tuple[str, dict[str, RepoSibling]]:
     """Return the commit; and the hub's descriptions of the files that hold the dataset's parts, by path.
 
     Raises ``UserError`` when the hub cannot be asked, or has no such files.
@@ -72,7 +71,7 @@ def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[s
     route = entry.route
     assert isinstance(route, HuggingFaceRoute)
     try:
-        info = repository(route.repo, route.revision, endpoint, route.origin)
+        info = repository(route.repo, route.revision, route.origin)
     except UserError as error:
         raise _explained(error, entry) from error
     there = {file.rfilename: file for file in info.siblings or ()}
@@ -87,12 +86,12 @@ def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[s
     return info.sha, {path: there[path] for path in wanted}
 
 
-def repository(repo: str, revision: str | None, endpoint: str | None, where: str) -> DatasetInfo:
+def repository(repo: str, revision: str | None, where: str) -> DatasetInfo:
     """Ask the hub for the commit and the files of a dataset repository. Raises ``UserError`` if it cannot be asked."""
     from huggingface_hub import HfApi
 
     try:
-        return HfApi(endpoint=endpoint).dataset_info(repo, revision=revision, files_metadata=True)
+        return HfApi().dataset_info(repo, revision=revision, files_metadata=True)
     except Exception as error:
         raise explain_hub_error(error, where) from error
 

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,8 +67,18 @@ CONTENT = {
 }
 
 
-def hub(content: dict[str, bytes]) -> dict[str, Any]:
+def answers_of(content: dict[str, bytes]) -> dict[str, Any]:
     return hub_answers("datasets", REPO, COMMIT, content)
+
+
+@contextmanager
+def hub(**answers: Any) -> Iterator[FileServer]:
+    """Serve a hub, which huggingface_hub asks instead of the real one."""
+    with serve(**answers) as server, pytest.MonkeyPatch.context() as patch:
+        template = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        patch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        patch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
+        yield server
 
 
 def hub_entry(url: str) -> DatasetEntry:
@@ -79,11 +91,11 @@ def staging_in(folder: Path) -> StagingArea:
 
 
 def test_only_the_needed_files_of_one_commit_are_fetched_from_the_hub(tmp_path: Path) -> None:
-    with serve(**hub(CONTENT)) as server:
+    with hub(**answers_of(CONTENT)) as server:
         entry = hub_entry(server.url)
-        commit, needed = needed_files(entry, server.url)
+        commit, needed = needed_files(entry)
         assert list(needed) == [f"data/train-0000{i}-of-00002.parquet" for i in range(2)]
-        revision, checksums = fetch_from_hub(entry, staging_in(tmp_path), server.url)
+        revision, checksums = fetch_from_hub(entry, staging_in(tmp_path))
     assert revision == commit == COMMIT
     assert sorted(checksums) == list(needed)
     assert not (tmp_path / "pets" / ".cache").exists()
@@ -100,11 +112,11 @@ def test_a_catalog_dataset_has_no_advice_for_data_add(label: int | None, says: s
 
 
 def test_a_hub_file_with_a_wrong_checksum_is_removed(tmp_path: Path) -> None:
-    answers, shard_name = hub(CONTENT), "data/train-00001-of-00002.parquet"
+    answers, shard_name = answers_of(CONTENT), "data/train-00001-of-00002.parquet"
     name = f"datasets/{REPO}/resolve/{COMMIT}/{shard_name}"
     answers["files"][name] = answers["files"][name][:-1] + b"x"
-    with serve(**answers) as server, pytest.raises(UserError, match="has the wrong sha256"):
-        fetch_from_hub(hub_entry(server.url), staging_in(tmp_path), server.url)
+    with hub(**answers) as server, pytest.raises(UserError, match="has the wrong sha256"):
+        fetch_from_hub(hub_entry(server.url), staging_in(tmp_path))
     assert not (tmp_path / "pets" / shard_name).exists()
 
 
@@ -113,12 +125,12 @@ def test_a_hub_file_with_a_wrong_checksum_is_removed(tmp_path: Path) -> None:
     [(403, "GatedRepo", "hf auth login"), (404, "RepoNotFound", "there is no such repository")],
 )
 def test_a_gated_or_missing_repository_names_the_remedy(status: int, code: str, says: str) -> None:
-    with serve(files={}, statuses=[status], error_code=code) as server, pytest.raises(UserError, match=says):
-        needed_files(hub_entry(server.url), server.url)
+    with hub(files={}, statuses=[status], error_code=code) as server, pytest.raises(UserError, match=says):
+        needed_files(hub_entry(server.url))
 
 
-def add(server: FileServer, root: Path, address: str, **options: Any) -> Added:
-    find = partial(fetch_layout, address, root / "data", QUIET, endpoint=server.url)
+def add(root: Path, address: str, **options: Any) -> Added:
+    find = partial(fetch_layout, address, root / "data", QUIET)
     return add_dataset(hub_name(address), [root / "mine.yaml"], DatasetOptions(**options), find=find)
 
 
@@ -141,10 +153,10 @@ PARTS = {"train-00000-of-00001.parquet": shard(0), "test-00000-of-00001.parquet"
 def test_hub_datasets_are_added(
     tmp_path: Path, content: dict[str, bytes], address: str, sizes: tuple[int, int]
 ) -> None:
-    with serve(**hub({"README.md": b"# pets", **content})) as server:
-        added = add(server, tmp_path, f"hf:{REPO}{address}")
+    with hub(**answers_of({"README.md": b"# pets", **content})) as server:
+        added = add(tmp_path, f"hf:{REPO}{address}")
         count = len(server.requests)
-        again = add(server, tmp_path, f"hf:{REPO}{address}", replace=True)
+        again = add(tmp_path, f"hf:{REPO}{address}", replace=True)
         assert len(server.requests) == count
     entry = load_catalog([tmp_path / "mine.yaml"]).datasets["pets"]
     assert entry == added.entry == again.entry
@@ -179,15 +191,15 @@ def test_hub_datasets_are_added(
 def test_an_unclear_hub_dataset_is_refused(
     tmp_path: Path, content: dict[str, bytes], address: str, expected: str
 ) -> None:
-    with serve(**hub(content)) as server, pytest.raises(UserError) as refusal:
-        add(server, tmp_path, f"hf:{REPO}{address}")
+    with hub(**answers_of(content)), pytest.raises(UserError) as refusal:
+        add(tmp_path, f"hf:{REPO}{address}")
     assert expected in str(refusal.value)
     assert not (tmp_path / "mine.yaml").exists()
 
 
 def test_labels_without_names_are_numbers_and_a_column_can_be_named(tmp_path: Path) -> None:
-    with serve(**hub({"train.parquet": shard(0, "kind", named=False)})) as server:
-        added = add(server, tmp_path, f"hf:{REPO}", columns={"label": "kind"})
+    with hub(**answers_of({"train.parquet": shard(0, "kind", named=False)})):
+        added = add(tmp_path, f"hf:{REPO}", columns={"label": "kind"})
     assert added.entry.class_names == {"0": "0", "1": "1"}
     assert any("describe an image" in note for note in added.notes)
 
@@ -206,8 +218,8 @@ def test_a_parquet_file_with_images_is_a_table(tmp_path: Path) -> None:
 
 def test_a_folder_with_something_else_and_a_wrong_address_are_refused(tmp_path: Path) -> None:
     (tmp_path / "data" / "pets").mkdir(parents=True)
-    with serve(**hub(CONTENT)) as server, pytest.raises(UserError, match="was not fetched from owner/pets"):
-        add(server, tmp_path, f"hf:{REPO}@train")
+    with hub(**answers_of(CONTENT)), pytest.raises(UserError, match="was not fetched from owner/pets"):
+        add(tmp_path, f"hf:{REPO}@train")
     with pytest.raises(UserError, match="is no address of a dataset"):
         hub_name("hf:a/b/c")
 
@@ -218,14 +230,14 @@ def test_a_taken_name_is_refused_before_anything_is_fetched(tmp_path: Path) -> N
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(picture(n))
     add_dataset(tmp_path / "pets", [tmp_path / "mine.yaml"], DatasetOptions())
-    with serve(**hub(CONTENT)) as server, pytest.raises(UserError, match="there is a dataset 'pets' already"):
-        add(server, tmp_path, f"hf:{REPO}@train")
+    with hub(**answers_of(CONTENT)) as server, pytest.raises(UserError, match="there is a dataset 'pets' already"):
+        add(tmp_path, f"hf:{REPO}@train")
     assert not server.requests
 
 
 @pytest.mark.e2e
 def test_the_command_fetches_and_adds_a_dataset_of_the_hub(tmp_path: Path) -> None:
-    with serve(**hub(PARTS)) as server:
+    with hub(**answers_of(PARTS)) as server:
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator", "data", "add", f"hf:{REPO}", "--data-root", "here"],
             capture_output=True, text=True, cwd=tmp_path, timeout=120,
