@@ -107,6 +107,13 @@ def class_words(names: Sequence[str]) -> ClassWords:
     return ClassWords(dict(zip(names, words, strict=True)), tuple(notes))
 
 
+def names_of_folders(names: Sequence[str]) -> str:
+    """Return the names that are written as no caption writes them, such as ``apple_pie``, with the words for them."""
+    found = [f"{name!r} (rather {word!r})" for name, word in class_words(names).words.items()
+             if " " not in name and re.sub(r"\W+", " ", name.lower()) != re.sub(r"\W+", " ", word.lower())]  # fmt: skip
+    return _shown(found)
+
+
 def check_distinct(words: Sequence[str], names: Sequence[str]) -> None:
     """Raise ``ValueError`` if two classes have the same words, apart from upper and lower case.
 

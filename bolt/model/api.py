@@ -5,8 +5,10 @@ Shape legend: N images, C classes, D embedding width, H, W height and width of a
 
 import operator
 import os
+import re
 import reprlib
 import warnings
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
@@ -18,7 +20,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from bolt.class_words import check_distinct, class_words
+from bolt.class_words import check_distinct, class_words, names_of_folders
 from bolt.clip.augment import SUPPORT_CROP, Crop, augmented_view, evaluation_view
 from bolt.clip.backbone import Backbone, filled, prompt_lists
 from bolt.clip.image_files import UPRIGHT, Reading, open_named
@@ -181,7 +183,8 @@ def adapt(
 ) -> Model:
     """Adapt a backbone to a few images with any registered method.
 
-    Warns if classes have equal text embeddings, or if a text is longer than the text tower reads.
+    Warns if class names are numbers or names of folders, if classes have equal text embeddings, or if a text is longer
+    than the text tower reads.
 
     Args:
         backbone: the CLIP to adapt; it is not changed.
@@ -210,8 +213,9 @@ def adapt(
             no image, if a class has several names, if ``sources`` are files, or if most other arguments are of another
             type.
         ValueError: if ``mirror`` is not True or False, if prompts are no lists of texts, if labels are no whole numbers
-            or do not fit the images, if a class has no name or no image, if labels or sources that the method needs are
-            missing, if the sources were loaded for another backbone, or if a setting has an invalid value or no effect.
+            or do not fit the images or their folders, if a class has no name or no image, if labels or sources that the
+            method needs are missing, if the sources were loaded for another backbone, or if a setting has an invalid
+            value or no effect.
         bolt.clip.precision.UnsupportedPrecision: if the device cannot compute in the number format.
     """
     for what, given, kind, words in (
@@ -230,7 +234,7 @@ def adapt(
     check_are_images(images)
     class_names, seed = [*class_names], operator.index(seed)
     for label, given in enumerate(class_names):
-        if isinstance(given, Collection) and not isinstance(given, str):  # bytes, or several names
+        if isinstance(given, Collection | os.PathLike) and not isinstance(given, str):  # bytes, or several names
             raise TypeError(f"the name of class {label} is {reprlib.repr(given)}, and must be one text")
         if given is None or given != given or not str(given).strip():  # NaN, in a table, is no name either
             raise ValueError(f"class {label} has no name")
@@ -254,6 +258,10 @@ def adapt(
             "sources=bolt.load_sources(folder, backbone)"
         )
     labels_N = _check_labels(labels, len(images), len(class_names))
+    _check_order(images, labels_N, class_names)
+    numbers = ", ".join(class_names[:3]) if "".join(class_names).isdecimal() and prompts == [*PROMPTS] else ""
+    if not isinstance(prompts, Mapping) and (odd := names_of_folders(class_names) or numbers):
+        warnings.warn(f"class names that stand in the prompts, but do not describe an image: {odd}", stacklevel=3)
     reading = replace(reading, upright=True)
     crop = SUPPORT_CROP if mirror else replace(SUPPORT_CROP, flip=0.0)
     support, unlabelled = _in_memory(backbone, _tensors(images, reading), labels_N, name, seed, crop)
@@ -359,3 +367,23 @@ def _check_labels(labels: Sequence[int] | Tensor | None, images: int, classes: i
     if empty:
         raise ValueError(f"class {empty[0]} has no image; leave its name out of class_names")
     return labels_N
+
+
+def _check_order(images: Sequence[ImageInput], labels_N: Tensor, class_names: Sequence[str]) -> None:
+    """Raise ``ValueError`` if the folder of a class's name has images, but none of them has the label of this class.
+
+    Then the names are in another order than the labels, as with ``os.listdir`` beside torchvision's ``ImageFolder``.
+    """
+    found = defaultdict[str, set[str]](set)  # name of a folder -> the names of the classes of its images
+    for image, label in zip(images, labels_N.tolist(), strict=False):  # no labels without labels
+        if not isinstance(image, Tensor):
+            path = str(getattr(image, "filename", image))
+            found[_plain(os.path.basename(os.path.dirname(path)))].add(_plain(class_names[label]))
+    for name in class_names:
+        if (others := found.get(_plain(name), set())) and _plain(name) not in others:
+            what = f"the images in the folder of {name!r} have the labels of others, such as {min(others)!r}"
+            raise ValueError(f"{what}: class_names must have the order of the labels")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", " ", name).casefold()

@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 import torch
 
-from bolt.class_words import class_words
+from bolt.class_words import class_words, names_of_folders
 from bolt.clip.backbone import Backbone, average_prompts
 from bolt.task.task import ClassText
 
@@ -63,6 +63,20 @@ def test_class_words_come_from_folder_names(named: dict[str, str]) -> None:
 def test_what_is_done_with_the_names_is_said(names: list[str], said: str) -> None:
     assert said in "".join(class_words(names).notes)
     assert bool(said) == bool(class_words(names).notes)
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["apple_pie", "beef tartare"], "'apple_pie' (rather 'apple pie')"),
+        (["n02085620", "AnnualCrop"], "'n02085620' (rather 'Chihuahua'), 'AnnualCrop' (rather 'annual crop')"),
+        (["T-shirt", "St. Bernard", "747-400", "McDonnell Douglas MD-80", "Coca-Cola", "Sea/Lake", "COVID-19"], ""),
+        (["10 of clubs", "2 of hearts"], ""),
+        (["2012 Tesla Model S", "1998 Audi TT"], ""),
+    ],
+)
+def test_names_that_are_no_words_are_told_from_words(names: list[str], shown: str) -> None:
+    assert names_of_folders(names) == shown
 
 
 def test_the_head_is_the_mean_of_a_class_own_sentences(backbone: Backbone) -> None:

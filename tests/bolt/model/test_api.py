@@ -216,7 +216,7 @@ def test_names_and_labels_may_be_arrays_but_no_text_and_no_mapping(backbone: Bac
     assert torch.equal(made.logits(IMAGES), expected.logits(IMAGES))
     with pytest.raises(TypeError, match="whose order counts, not a set"):
         bolt.adapt(backbone, {"a.png", "b.png"}, [0, 1], NAMES, method="zero_shot")  # type: ignore[arg-type]
-    for one in (b"red", ("red", "crimson"), np.array(["red"])):
+    for one in (b"red", ("red", "crimson"), np.array(["red"]), Path("train/red")):
         with pytest.raises(TypeError, match=r"the name of class 1 is .* must be one text"):
             bolt.adapt(backbone, IMAGES, LABELS, [NAMES[0], one, NAMES[2]], method="zero_shot")  # type: ignore[list-item]
     for nothing in ("", " ", None, float("nan")):
@@ -265,6 +265,31 @@ def test_a_folder_of_class_folders_gives_images_labels_and_words(tmp_path: Path)
 def test_classes_with_equal_words_are_named(backbone: Backbone) -> None:
     with pytest.warns(UserWarning, match="'red things' = 'red things'"):
         bolt.adapt(backbone, IMAGES, LABELS, ["red things", "green things", "red things"], method="zero_shot")
+
+
+@pytest.mark.parametrize("names", [["red_things", "green things", "blue things"], ["0", "1", "2"]])
+def test_class_names_that_are_no_words_are_named(names: list[str], backbone: Backbone) -> None:
+    with pytest.warns(UserWarning, match=f"do not describe an image: '?{names[0]}"):
+        bolt.adapt(backbone, IMAGES, LABELS, names, method="zero_shot")
+    sentences = {name: ["a photo."] for name in names}
+    with pytest.warns(UserWarning, match="equal text embeddings") as noted:  # the names themselves stand in no text
+        bolt.adapt(backbone, IMAGES, LABELS, names, method="zero_shot", prompts=sentences)
+    assert not any("describe an image" in str(each.message) for each in noted)
+
+
+def test_class_names_in_another_order_than_the_labels_are_refused(backbone: Backbone, tmp_path: Path) -> None:
+    """``os.listdir`` has another order than torchvision's ``ImageFolder``; classes got each other's words."""
+    paths = [tmp_path / NAMES[label].replace(" ", "_") / f"{index}.png" for index, label in enumerate(LABELS)]
+    for image, path in zip(IMAGES, paths, strict=True):
+        path.parent.mkdir(exist_ok=True)
+        image.save(path)
+    swapped = [NAMES[1], NAMES[0], NAMES[2]]
+    for images in (paths, [Image.open(path) for path in paths]):
+        assert bolt.adapt(backbone, images, LABELS, NAMES, method="zero_shot")
+        with pytest.raises(ValueError, match="class_names must have the order of the labels"):
+            bolt.adapt(backbone, images, LABELS, swapped, method="zero_shot")
+    corrected = [1, *LABELS[1:]]  # the label of an image may differ from its folder
+    assert bolt.adapt(backbone, paths, corrected, NAMES, method="zero_shot")
 
 
 def test_texts_that_are_too_long_are_named(backbone: Backbone) -> None:
