@@ -91,12 +91,10 @@ def prepare(
 
     The same command continues an interrupted download.
     """
-    from orchestrator.catalog import DATA_VARIABLE, load_catalog
+    from orchestrator.catalog import load_catalog
     from orchestrator.datasets.prepare import by_hand_error, check_space, plan_preparation, prepare_one
 
-    if asked.data_root is None:
-        raise UserError("no data root is given", hint=f"pass --data-root PATH or set {DATA_VARIABLE}")
-    root = asked.data_root.absolute()
+    root = _folder_to_fill(asked.data_root)
     there, jobs, by_hand = plan_preparation(asked.entries(load_catalog(asked.catalog or ())), root)
     for line in there:
         print_line(line)
@@ -206,7 +204,6 @@ def add(
 
     First, every image is decoded and checked.
     """
-    from orchestrator.catalog import DATA_VARIABLE
     from orchestrator.cli.project import remember, write_grid_file
     from orchestrator.datasets.adding import add_dataset, dataset_key
     from orchestrator.datasets.hub_datasets import fetch_layout, hub_name
@@ -221,9 +218,7 @@ def add(
     stated = replace(images, name=name, title=title, domain=domain, licence=licence, replace=replace_, columns=columns)
     path, find = one_pattern(paths), None
     if str(path).startswith("hf:"):
-        if data_root is None:
-            raise UserError("no data root is given", hint=f"pass --data-root PATH or set {DATA_VARIABLE}")
-        find = partial(fetch_layout, str(path), data_root.absolute(), Console())
+        find = partial(fetch_layout, str(path), _folder_to_fill(data_root), Console())
         path = hub_name(str(path))
     with show_progress(f"decoding {name or dataset_key(path)}", Console()) as advance:
         added = add_dataset(path, files, stated, advance, find)
@@ -233,6 +228,13 @@ def add(
         print_line(line)
     if kept:
         print_line(f"{grid} exists with other text and was not changed; remove the file to have it written again")
+
+
+def _folder_to_fill(data_root: Path | None) -> Path:
+    """Return the absolute path of the data root, for files to fetch. Raises ``UserError`` if none is given."""
+    if data_root is None:
+        raise UserError("no data root is given", hint="pass --data-root PATH or set BOLT_DATA")
+    return data_root.absolute()
 
 
 def _of_grid(grid: str, catalog: Catalog, root: Path | None, set_: Sequence[str] | None) -> list[DatasetEntry]:

@@ -7,7 +7,6 @@ have the image paths of the machine that wrote them, so an image is found by the
 
 import io
 import json
-import pickle
 from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from bolt.clip.torch_files import Foreign, UnsafeFile, read_pickle
 from orchestrator.datasets.part import Part, RawDataset
-from orchestrator.util.errors import UserError, shorten
+from orchestrator.util.errors import UserError, one_line, shorten
 
 LARGEST_FILE = 256 * 2**20
 """Largest size in bytes of a draw's file. A draw of 16 images of each class of ImageNet takes three million bytes."""
@@ -42,10 +41,8 @@ def read_draw(raw: RawDataset, files: tuple[Path, ...]) -> dict[str, NDArray[np.
             else:
                 lines = path.read_text(encoding="utf-8").splitlines()
                 listed[path.stem.rpartition("_")[2]] = [_pair(json.loads(line)) for line in lines if line.strip()]
-        except (UnsafeFile, pickle.UnpicklingError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _damaged(path, f"cannot be read: {shorten(str(error))}") from None
-        except (EOFError, IndexError, RecursionError, OSError, MemoryError, OverflowError) as error:
-            raise _damaged(path, f"cannot be read: {type(error).__name__}") from None
+        except Exception as error:  # for damaged content, pickle and the look-ups raise errors of many classes
+            raise _damaged(path, f"cannot be read: {one_line(error)}") from None
     parts = {"train": raw.train, "val": raw.validation}
     drawn = {name: _positions(rows, part, files[0]) for name, rows in listed.items() if (part := parts.get(name))}
     if "train" not in drawn:

@@ -24,6 +24,7 @@ from orchestrator.catalog.yaml_files import read_mapping, write_entries
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.class_words import letters_of
 from orchestrator.util.errors import UserError, explain_hub_error, explained
+from orchestrator.util.grouping import grouped
 from orchestrator.util.locks import changing
 
 HUB = "hf:"
@@ -176,20 +177,13 @@ def guess_dataset(path: Path, names: Mapping[str, Sequence[str]]) -> list[str]:
         stem = path.parent.name
     called = {name: key for key, others in names.items() for name in others} | {name: name for name in names}
     if of_family := _FAMILY.fullmatch(stem.lower()):
-        whole = letters_of(of_family[1])
         exact = {key for name, key in called.items() if name == of_family[1]}
-        return sorted(exact or {key for name, key in called.items() if letters_of(name) == whole})
-    called |= dict.fromkeys(OTHER_DATASETS, "")
-    words = [word for word in re.split(r"[^a-z0-9]+", stem.lower()) if word]
-    runs = {(i, j): "".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
-    found = {(span, key) for name, key in called.items() for span, run in runs.items() if run == letters_of(name)}
-    inside = {
-        (span, name)
-        for span, name in found
-        for other, _ in found
-        if other != span and other[0] <= span[0] and span[1] <= other[1]
-    }
-    return sorted({name for _, name in found - inside if name})
+        return sorted(exact or {key for name, key in called.items() if letters_of(name) == letters_of(of_family[1])})
+    known = grouped(called | dict.fromkeys(OTHER_DATASETS, ""), letters_of)
+    longest_first = sorted(known, key=len, reverse=True)  # so that a name inside another one is not found
+    whole = "|".join(r"[\W_]*".join(letters) for letters in longest_first)
+    texts = re.findall(rf"(?<![^\W_])(?:{whole})(?![^\W_])", stem.lower())
+    return sorted({called[name] for text in texts for name in known.get(letters_of(text), ()) if name in called})
 
 
 def _dataset_of(text: str, catalog: Catalog) -> str:
