@@ -48,7 +48,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         with writing_work, show_progress(f"decoding {request.name}", console) as advance:
             images = prepare_images(request, advance)
         tested = pluralize(images.entry.sizes.test, "test image") if images.has_test else "no test images"
-        say(f"{len(images.class_names)} classes, {pluralize(images.total, 'image')} to learn from, {tested}")
+        say(f"{len(images.raw.class_names)} classes, {pluralize(images.total, 'image')} to learn from, {tested}")
         for note in (*images.notes, *([TINY_WARNING] if request.backbone.name == TINY else [])):
             say(f"  note: {first_lines(note)}")
 
@@ -66,7 +66,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         if images.folds:
             say(f"candidates, on {images.folds} held-out folds:")
         else:
-            alone = images.class_names[images.pictures.index(1)]
+            alone = images.raw.class_names[images.pictures.index(1)]
             say(f"class {alone!r} has one picture only, so nothing can be held out: the first candidate is taken")
         trials = measure_candidates(trials, images, request.minutes, loaded, console)
         if images.folds:
@@ -100,7 +100,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
 
 def _save(done: Adaptation, inputs: CellInputs, adapted: Adapted, support: Support) -> None:
     """Write the model and the page. Raises ``UserError`` if the model's logits differ after it is read back."""
-    asked, names, reading = done.request, done.images.class_names, done.images.entry.reading
+    asked, names, reading = done.request, done.images.raw.class_names, done.images.entry.reading
     model = Model.from_adapted(inputs.backbone, adapted, names, notes=model_notes(done), reading=reading)
     card = adapt_card(done, adapted.trainable_parameters, make_manifest(inputs.loaded, ()))
     pixels = support.pixels(0, torch.arange(min(COMPARED_IMAGES, len(support))))

@@ -74,11 +74,10 @@ class Adaptation:
         if self.chosen.held_out is None:
             return []
         correct_N = self.chosen.held_out.correct_N
-        labels_N = self.images.raw.train.labels[self.chosen.held_out.positions_N]
-        return [
-            (name, int(correct_N[labels_N == label].sum()), total)
-            for label, (name, total) in enumerate(zip(self.images.class_names, self.images.per_class, strict=True))
-        ]
+        raw = self.images.raw
+        labels_N = raw.train.labels[self.chosen.held_out.positions_N]
+        sizes = zip(raw.class_names, raw.class_sizes("train"), strict=True)
+        return [(name, int(correct_N[labels_N == label].sum()), size) for label, (name, size) in enumerate(sizes)]
 
     @property
     def level(self) -> tuple[Trial, ...]:

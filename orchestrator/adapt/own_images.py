@@ -60,20 +60,10 @@ class OwnImages:
         """Whether the user gave test images."""
         return "test" in self.given_parts
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The names of the classes, in label order."""
-        return self.raw.class_names
-
-    @property
-    def per_class(self) -> list[int]:
-        """The number of training images of each class."""
-        return self.raw.class_sizes("train")
-
     @cached_property
     def pictures(self) -> list[int]:
         """The number of different pictures among the training images of each class."""
-        pictures_C = np.array(self.per_class)
+        pictures_C = np.array(self.raw.class_sizes("train"))
         for group in self.copies:
             labels, counts = np.unique(self.raw.train.labels[list(group)], return_counts=True)
             pictures_C[labels] -= counts - 1
@@ -87,7 +77,7 @@ class OwnImages:
     @property
     def total(self) -> int:
         """The number of training images."""
-        return sum(self.per_class)
+        return len(self.raw.train)
 
     @property
     def folds(self) -> int:

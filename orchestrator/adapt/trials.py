@@ -103,7 +103,7 @@ def plan_trials(request: Request, images: OwnImages, console: Console) -> list[T
         "track": "fewshot",
         "backbones": [request.backbone.name],
         "datasets": [images.entry.name],
-        "shots": [max(images.per_class)],
+        "shots": [max(images.raw.class_sizes("train"))],
         "seeds": [1],
         "methods": [
             {"auto": {"candidates": [candidate.text], "as": label}}

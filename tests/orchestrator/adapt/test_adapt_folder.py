@@ -197,7 +197,7 @@ def test_with_one_image_of_a_class_the_first_candidate_is_taken_and_no_accuracy_
     (tmp_path / "ware" / "red_mug" / "again.jpg").symlink_to(next((tmp_path / "ware" / "red_mug").iterdir()))
     said = io.StringIO()
     done = adapt(tmp_path, ("gda(views=1)", "zero_shot"), said)
-    assert f"class {done.images.class_names[0]!r} has one picture only" in said.getvalue()
+    assert f"class {done.images.raw.class_names[0]!r} has one picture only" in said.getvalue()
     assert done.chosen.text == "gda(views=1)"
     assert done.choice.expected is None
     assert "cannot be estimated" in (tmp_path / "model.html").read_text()
@@ -313,7 +313,7 @@ def test_links_in_a_circle_and_names_in_any_script_are_no_obstacle(tmp_path: Pat
     Image.new("1", (1, 1)).save(ware / "BlueBottle" / "dot.png")
     Image.new("L", (4000, 4000)).save(ware / "BlueBottle" / "large.png")
     done = adapt(tmp_path, ("zero_shot",))
-    assert done.images.class_names == ("green plate", "blue bottle", "красная кружка 🐍")
+    assert done.images.raw.class_names == ("green plate", "blue bottle", "красная кружка 🐍")
     assert done.images.total == 8
 
 

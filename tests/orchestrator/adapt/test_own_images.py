@@ -34,7 +34,7 @@ def test_a_broken_first_image_once_emptied_its_class(tmp_path: Path) -> None:
     write_photographs(tmp_path / "ware", 3)
     break_file(tmp_path / "ware" / "red_mug" / "000.jpg")
     images = prepare(tmp_path, DatasetOptions(exclude_broken=True))
-    assert sorted(images.per_class) == [2, 3, 3]
+    assert sorted(images.raw.class_sizes("train")) == [2, 3, 3]
     assert images.notes[0] == "excluded as unreadable: 1 of 9 images"
     again = prepare(tmp_path, DatasetOptions(exclude_broken=True))
     assert again == images, "what was excluded is said again when the command continues"
@@ -94,7 +94,7 @@ def test_a_repaired_image_is_used_again(tmp_path: Path) -> None:
     prepare(tmp_path, DatasetOptions(exclude_broken=True))
     broken.write_bytes(whole)
     images = prepare(tmp_path, DatasetOptions(exclude_broken=True))
-    assert images.per_class == [3, 3, 3]
+    assert images.raw.class_sizes("train") == [3, 3, 3]
     assert not any("excluded" in note for note in images.notes)
 
 
