@@ -116,6 +116,7 @@ def make_verdict(
         difference, lower, upper = (float(of[place]) for of in (tests.difference, tests.lower, tests.upper))
         if i > j:
             difference, lower, upper = (0.0 - value for value in (difference, upper, lower))  # no -0.0
+        lower, upper = max(lower, -100.0), min(upper, 100.0)  # scores are in per cent
         known = usable_P[place] and np.isfinite([lower, upper]).all()
         return difference if np.isfinite(difference) else None, (lower, upper) if known else None
 

@@ -45,6 +45,9 @@ def expand_block(
     for index, name in enumerate(block.backbones):
         catalog.backbone(name, at("backbones") / index)
     targets = _find_targets(block, catalog, at)
+    if track.scores_variants and not any(set(block.evaluate_on or ()) - {entry.name} for entry in targets):
+        what = f"the {track.name} track is scored on other datasets than the target, and the block names none"
+        raise at("evaluate_on").error(what, "name them: evaluate_on: [NAME, ...]")
     methods = [
         resolve_method(choice, track, switches, overrides, at("methods") / index)
         for index, choice in enumerate(block.methods)

@@ -109,8 +109,7 @@ class Block(StrictModel):
         domains: the domains whose datasets are the targets.
         datasets: the names of the targets, instead of ``domains``.
         sources: the datasets whose source models a method may use: a rule, or a mapping.
-        evaluate_on: the datasets that a cell is scored on, on the tracks ``ood`` and ``cross_dataset``; by default the
-            target.
+        evaluate_on: the datasets that a cell is scored on, on the tracks ``ood`` and ``cross_dataset``, which need it.
         shots: k, the number of labelled images of each class; not on the ``tta`` track, which reads no labels.
         seeds: seeds of the support draw, from 1.
         methods: the methods to measure.

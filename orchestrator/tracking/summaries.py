@@ -188,7 +188,8 @@ def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, re
     """Return the run of the whole grid: each method's mean over datasets, backbones and seeds at its largest k.
 
     Different tracks or protocols are never averaged. If a grid has several, they are part of the metric's name. If a
-    method lacks a dataset or a backbone, its mean is not comparable, and is named ``accuracy_on_fewer_datasets``.
+    method lacks a dataset or a backbone, its mean is not comparable, and is named ``accuracy_on_fewer_datasets``. So is
+    that of a method without the largest k of the others: ``accuracy_at_k_4``.
     """
     groups = grouped(results, lambda result: (result.cell.track, result.cell.protocol.name))
     metrics: list[Metric] = [
@@ -199,10 +200,13 @@ def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, re
         by_method = grouped(own_results, lambda result: labels[result.cell.id].method)
         prefix = f"{track}/{protocol}/" if len(groups) > 1 else ""
         scores = {method: _by_target(group) for method, group in sorted(by_method.items())}
+        largest = {method: max(result.cell.shots for result in group) for method, group in by_method.items()}
         every = set().union(*scores.values())
         for method, own in scores.items():
             mean, zero_shot = (fmean(fmean(pair[i] for pair in seeds) for seeds in own.values()) for i in (0, 1))
             fewer = "" if own.keys() == every else "_on_fewer_datasets"
+            if largest[method] not in (0, max(largest.values())):
+                fewer += f"_at_k_{largest[method]}"
             metrics.append((f"accuracy{fewer}/{prefix}{method}", rounded(mean), 0))
             metrics.append((f"gain_over_zero_shot/{prefix}{method}", rounded(mean - zero_shot), 0))
     selects = any(result.cell.selects_on_test for result in results)

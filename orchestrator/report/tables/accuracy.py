@@ -23,7 +23,7 @@ def main_table(grid: GridResults, group: ComparisonGroup) -> Table:
         for method in group.methods
     ]
     track = group.track
-    noun = "dataset" if track.averages_target else "shifted test set"
+    noun = "dataset" if track.averages_target else "other dataset" if track.own_words else "shifted test set"
     score = group.mean_of
     note = (
         f"Mean {group.mean_text} over {group.dataset_count(noun)} per seed, then mean ± sample standard deviation "
@@ -51,6 +51,7 @@ def dataset_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
     ]
     group_mean = group.metric.group_mean(group.track)
     of = " of shifted" if group.track.scores_variants else f" of {group_mean.name}s" if group_mean else ""
+    of = " of others" if group.track.own_words else of
     rows.append((Entry(f"mean{of}"), *highlighted(means)))
     note = f"{group.score_text}, mean ± sample standard deviation over seeds ({group.seeds_text})."
     header = ("dataset", *(grid.display_names[method] for method in group.methods))

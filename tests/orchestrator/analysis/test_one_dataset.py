@@ -149,6 +149,8 @@ def test_few_images_without_a_difference_are_not_level() -> None:
         assert few.pairs[0].interval == pytest.approx((-16.84, 16.84), abs=0.01)
         many = best_set_on_dataset({m: dict.fromkeys(seeds, right[400]) for m in ("a", "b")})
         assert many.outcome == "level"
+    two = {"a": {0: right[20][:2], 1: right[20][:2]}, "b": {0: right[20][:2], 1: ~right[20][:2]}}
+    assert best_set_on_dataset(two).pairs[0].interval == (-100, 100)  # was -585 to 685
 
 
 @pytest.mark.parametrize(("sizes", "seeds"), [((225, 75), 3), ((1,) * 80, 1), ((2,) * 40, 1), ((1,) * 30 + (60,), 1)])

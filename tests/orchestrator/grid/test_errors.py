@@ -81,6 +81,7 @@ MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("- trained", "- trained: {as: plain}", METHOD, ("'plain'", "with support images", "blocks[0].methods[0]")),
     ("- trained", f"- trained\n{ONE_SOURCE}", "blocks[1].methods[0]", ("label 'trained'", "as: LABEL")),
     ("fewshot", "ood\n    evaluate_on: [one, one]", "blocks[0].evaluate_on", ("one", "twice")),
+    ("fewshot", "ood", "blocks[0].evaluate_on", ("scored on other datasets", "names none")),
     (SHOTS, SOURCES("{min_gain: true}"), "blocks[0].sources.min_gain", ("True", "number")),
     (TITLE, f"{TITLE}\nverdict: {{smallest_difference: yes}}", "verdict.smallest_difference", ("True", "number")),
     ("- track", "  track", "blocks", ("list", "'track'")),

@@ -120,6 +120,14 @@ def test_accuracy_after_each_epoch_is_a_mean_over_targets_with_a_deviation_over_
     assert accuracy_after_epochs(fewshot, fewshot.groups[0], 4) is None
 
 
+def test_means_across_datasets_are_not_called_shifted() -> None:
+    of = cell("bolt", "ants", track="cross_dataset", evaluate_on=("ants", "bees"))
+    arranged = arrange([result(of, 60.0, 40.0)])
+    (group,) = arranged.groups
+    assert "over 1 other dataset per seed" in main_table(arranged, group).note
+    assert dataset_table(arranged, group, 4).rows[-1][0].text == "mean of others"
+
+
 def test_base_to_new_prints_both_groups_and_the_mean_of_the_harmonic_means() -> None:
     values = {"bolt": [(80.0, 40.0), (60.0, 60.0)], "zero_shot": [(50.0, 50.0), (50.0, 50.0)]}
     results = [

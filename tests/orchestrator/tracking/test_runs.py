@@ -157,6 +157,9 @@ def test_datasets_count_alike_and_a_mean_over_fewer_has_another_name() -> None:
     assert (found["accuracy/bolt"], found["gain_over_zero_shot/bolt"]) == (70.0, 20.0)
     assert found["accuracy_on_fewer_datasets/tip_adapter"] == 90.0
     assert "accuracy/tip_adapter" not in found
+    later = samples.result(samples.cell(1, shots=16), accuracy=95.0)
+    found = headlines(*easy, other, later)
+    assert (found["accuracy/bolt"], found["accuracy_at_k_4/tip_adapter"]) == (95.0, 90.0)
 
 
 def test_methods_that_mlflow_would_call_alike_keep_their_numbers() -> None:
