@@ -41,7 +41,6 @@ from bolt.training.loop import NO_DEVIATIONS, ReferenceDeviations, TrainingRecip
 from bolt.util.ranges import AtLeast0
 
 MIN_BATCHES = 10
-_STORAGE = {"float32": torch.float32, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def make_composition(task: Task, settings: AtlasSettings) -> Composition:
         groups = random_groups(base, settings.partitions, task.dataset, task.seed)
 
     def stack() -> dict[str, Tensor]:
-        return stack_task_vectors(tower, sources, base, _STORAGE[settings.storage])
+        return stack_task_vectors(tower, sources, base, getattr(torch, settings.storage))
 
     # With groups, the composition sorts the stacks in place by this task's groups, so other tasks cannot use them.
     stacks = stack() if groups else sources.cached(("task vectors", settings.storage), stack)

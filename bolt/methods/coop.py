@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Idle, TowerPasses, register
+from bolt.methods.base import Idle, Method, TowerPasses, registering
 from bolt.methods.common.coop_training import CoopTrainingSettings, coop_options
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.methods.common.prompts import ClassPosition, LearnedPrompts, drawn_tokens, word_embeddings
@@ -66,17 +66,6 @@ class CoOpSettings(CoopTrainingSettings):
     views: AtLeast1 = 20
 
 
-IDLE_IN_CONTEXT = (
-    Idle(
-        ("context_tokens",),
-        {"initial_words": ""},
-        agrees=lambda values: bool(values["context_tokens"] == len(values["initial_words"].split())),
-    ),
-)
-"""With ``initial_words``, the setting ``context_tokens`` has no effect. It may still state the number of these words,
-as official configurations do."""
-
-
 def epochs_of(settings: CoOpSettings, shots: int) -> int:
     """Return the number of epochs for a support whose largest class has ``shots`` images."""
     if settings.epochs is not None:
@@ -94,23 +83,36 @@ def initial_context(task: Task, settings: CoOpSettings) -> Tensor:
     return drawn_tokens(task, *shape, purpose=("coop", "context"))
 
 
-def tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:
+def _tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:
     """Return an upper bound of the tower passes: if ``epochs`` is not set, the largest default of 200 is assumed."""
     return TowerPasses(text_training=(settings.epochs or _MOST_EPOCHS) * math.ceil(support_size / settings.batch_size))
 
 
-@register(
+register_learned_context = registering(
+    Method,
+    names_new_classes=True,
+    trains_text=lambda settings: True,
+    tower_passes=_tower_passes,
+    training_forwards=2.0,
+    # ``context_tokens`` may state the number of the initial words, as official configurations do.
+    idle=(
+        Idle(
+            ("context_tokens",),
+            {"initial_words": ""},
+            agrees=lambda values: bool(values["context_tokens"] == len(values["initial_words"].split())),
+        ),
+    ),
+)
+"""Registers a method that learns a context. The fields above are the defaults of such methods."""
+
+
+@register_learned_context(
     title="CoOp",
     palette=18,
     summary="learns the context words of the prompt",
     paper="https://arxiv.org/abs/2109.01134",
     presets={"imagenet": {"epochs": 50}, "photo": {"initial_words": "a photo of a"}},
-    names_new_classes=True,
-    trains_text=lambda settings: True,
     support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS[0][1]),
-    tower_passes=tower_passes,
-    training_forwards=2.0,
-    idle=IDLE_IN_CONTEXT,
 )
 def adapt(task: Task, settings: CoOpSettings) -> Adapted:
     """Train the context on the frozen features of the support."""

@@ -87,5 +87,4 @@ def adapt(task: Task, settings: DmnTrainedSettings) -> Adapted:
         by_memory_BC = torch.einsum("bd,bcd->bc", unit_BD, current.vectors(unit_BD))
         return current.scale * torch.stack([by_memory_BC, unit_BD @ current.head_CD.T])
 
-    views = min(settings.views, settings.epochs)
-    return train_on_features(task, biases, classifier, settings, logits_of=logits, views=views)
+    return train_on_features(task, biases, classifier, settings, logits_of=logits, views=settings.views)

@@ -17,8 +17,7 @@ support. What differs from the official code:
 
 from dataclasses import dataclass
 
-from bolt.methods.base import register
-from bolt.methods.coop import IDLE_IN_CONTEXT, CoOpSettings, learn_context, tower_passes
+from bolt.methods.coop import CoOpSettings, learn_context, register_learned_context
 from bolt.task.task import Adapted, Task
 from bolt.util.ranges import NotNegative
 
@@ -37,17 +36,12 @@ class KgCoOpSettings(CoOpSettings):
     distance_weight: NotNegative = 8.0
 
 
-@register(
+@register_learned_context(
     title="KgCoOp",
     palette=47,
     summary="learns the context words of the prompt, held near hand-made prompts",
     paper="https://arxiv.org/abs/2303.13283",
-    names_new_classes=True,
-    trains_text=lambda settings: True,
     support_feature_views=lambda settings: min(settings.views, settings.epochs or settings.views),
-    tower_passes=tower_passes,
-    training_forwards=2.0,
-    idle=IDLE_IN_CONTEXT,
 )
 def adapt(task: Task, settings: KgCoOpSettings) -> Adapted:
     """Train the context on the frozen features of the support."""

@@ -10,7 +10,7 @@ Shape legend: B batch, C classes, D joint embedding width.
 
 from dataclasses import dataclass, fields
 
-from bolt.methods.base import Idle, TowerPasses, register
+from bolt.methods.base import Idle, register_tower_training
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import train, trainable_tower
@@ -48,7 +48,7 @@ def meta_recipe(settings: MetaInitSettings) -> MetaRecipe:
     return MetaRecipe(settings.variant, **{name: getattr(settings, f"meta_{name}") for name in names})
 
 
-@register(
+@register_tower_training(
     version=2,
     title="Meta-learned start",
     palette=7,
@@ -62,8 +62,7 @@ def meta_recipe(settings: MetaInitSettings) -> MetaRecipe:
     },
     uses_sources=True,
     meta_recipe=meta_recipe,
-    changes_tower=True,
-    tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
+    names_new_classes=False,
     idle=(Idle(("meta_clip_norm",), {"variant": Range("maml or first_order", lambda v: v != "reptile")}),),
 )
 def adapt(task: Task, settings: MetaInitSettings) -> Adapted:

@@ -16,7 +16,7 @@ Shape legend: (m, n) a weight matrix (out, in), r rank.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -49,17 +49,16 @@ class VeraSettings(TrainingRecipe):
     matrices: MatrixKinds = tuple(MATRIX_KINDS)
 
 
-def random_projections(shapes: Iterable[torch.Size], rank: int, seed: int) -> tuple[Tensor, Tensor]:
+def random_projections(shapes: Collection[torch.Size], rank: int, seed: int) -> tuple[Tensor, Tensor]:
     """Return A (r, largest n) and B (largest m, r) for matrices of the given shapes, float32 on the CPU."""
-    sizes = list(shapes)
     generator = torch.Generator().manual_seed(seed)
 
     def draw(rows: int, columns: int) -> Tensor:
         bound = math.sqrt(6 / columns)
         return torch.empty(rows, columns).uniform_(-bound, bound, generator=generator)
 
-    a = draw(rank, max(n for _, n in sizes))
-    return a, draw(max(m for m, _ in sizes), rank)
+    a = draw(rank, max(n for _, n in shapes))
+    return a, draw(max(m for m, _ in shapes), rank)
 
 
 def scaled_projection(weight: Tensor, a: Tensor, b: Tensor, d_initial: float) -> MatrixChange:
@@ -85,8 +84,7 @@ def scaled_projection(weight: Tensor, a: Tensor, b: Tensor, d_initial: float) ->
 def adapt(task: Task, settings: VeraSettings) -> Adapted:
     """Draw the random matrices, and train the scaling vectors on the support."""
     weights = weight_matrices(task.backbone.tower, settings.matrices)
-    a, b = random_projections(
-        (weight.shape for weight in weights.values()), settings.rank, settings.projection_prng_key
-    )
+    shapes = [weight.shape for weight in weights.values()]
+    a, b = random_projections(shapes, settings.rank, settings.projection_prng_key)
     layers = {name: scaled_projection(weight, a, b, settings.d_initial) for name, weight in weights.items()}
     return train_changes(task, settings, layers)

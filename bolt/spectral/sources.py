@@ -65,10 +65,17 @@ class Sources(Interface):
     def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
         """Return the orthonormal basis of all sources' directions of a matrix, and the sources' mean coefficients.
 
+        The coefficients diag(U^T M_i V) are linear in the task vector M_i of source i. So their mean is the projection
+        of the mean task vector, and one projection is enough.
+
         The result depends on the sources alone, not on the target's images, shots or seed, so an implementation may
         cache it. A class that inherits from this interface gets the uncached computation.
         """
-        return pooled_basis(self, matrix, top_k)
+        mean = self.mean_task_vector(matrix)
+        m, n = mean.shape
+        per_source = directions_per_source(top_k, min(m, n), len(self.names))
+        basis = orthonormal_basis(truncate_directions(self.directions(matrix, top_k), per_source), (m, n))
+        return PooledBasis(basis, diagonal_coefficients(basis, mean))
 
     def pretrained_basis(self, matrix: str, weight: Tensor, width: int, trailing: bool) -> Basis:
         """Return the leading (or trailing) ``width`` singular directions of a pre-trained matrix ``weight``, (m, n).
@@ -150,19 +157,6 @@ class BasisRecipe:
     whitening_epsilon: float = 1e-6
     basis: BasisOf = "sources"
     seed: int = 0
-
-
-def pooled_basis(sources: Sources, matrix: str, top_k: int) -> PooledBasis:
-    """Return the orthonormal basis of all sources' directions of a matrix, and the sources' mean coefficients in it.
-
-    The coefficients diag(U^T M_i V) are linear in the task vector M_i of source i. So their mean is the projection of
-    the mean task vector, and one projection is enough.
-    """
-    mean = sources.mean_task_vector(matrix)
-    m, n = mean.shape
-    per_source = directions_per_source(top_k, min(m, n), len(sources.names))
-    basis = orthonormal_basis(truncate_directions(sources.directions(matrix, top_k), per_source), (m, n))
-    return PooledBasis(basis, diagonal_coefficients(basis, mean))
 
 
 def build_basis(sources: Sources, recipe: BasisRecipe, matrix: str, weight: Tensor) -> PooledBasis:

@@ -20,7 +20,7 @@ from bolt.clip.tensor_files import save_tensors
 from bolt.clip.tensor_names import matrix_names
 from bolt.spectral.bases import Basis, pretrained_basis
 from bolt.spectral.directions import Directions, top_directions
-from bolt.spectral.sources import PooledBasis, Sources, pooled_basis
+from bolt.spectral.sources import PooledBasis, Sources
 from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
 from orchestrator.artifacts.source_model import Source, source_address
 from orchestrator.artifacts.spec import FLOAT_BYTES, TOWER_FILE, ArtifactCache, ArtifactSpec, round_up
@@ -141,7 +141,7 @@ class SourceSet(Sources):
     def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
         """Return the basis and pooled coefficients of one matrix, cached for later cells of the same sources."""
         if (matrix, top_k) not in self._bases:
-            self._bases[matrix, top_k] = pooled_basis(self, matrix, top_k)
+            self._bases[matrix, top_k] = super().pooled_basis(matrix, top_k)
         return self._bases[matrix, top_k]
 
     def pretrained_basis(self, matrix: str, weight: Tensor, width: int, trailing: bool) -> Basis:

@@ -16,9 +16,7 @@ Shape legend: N task vectors, P composed tensors, M numbers of one tensor, K gro
 B batch, S image side, D embedding width.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -74,7 +72,7 @@ class Composition:
         """
         self.names = tuple(stacks)
         self._composed = [
-            _ComposedTensor.of(base[name], stack, None if groups is None else groups[name], group_count)
+            _ComposedTensor(base[name], stack, None if groups is None else groups[name], group_count)
             for name, stack in stacks.items()
         ]
         first, per_source = self._composed[0], (1 if tied else len(self.names), group_count)
@@ -123,12 +121,12 @@ class _State:
     changed: bool = True
 
 
-@dataclass(frozen=True)
 class _ComposedTensor:
     """One composed tensor.
 
     Attributes:
         base: the tensor's value at lambda = 0, (m, n) or of any other shape.
+        precision: the number format of the coefficients and of all sums.
         stack_NM: the task vectors, one in each row. The columns, one for each entry, are sorted by group.
         order_M: for each column, the place of its entry in the flattened tensor; ``None`` if nothing was sorted.
         chunks: pairs (group, columns). ``columns`` is a slice of columns of ``stack_NM``, all of this group. From them,
@@ -137,36 +135,25 @@ class _ComposedTensor:
         group_count: K, the number of groups.
     """
 
-    base: Tensor
-    stack_NM: Tensor
-    order_M: Tensor | None
-    chunks: Sequence[tuple[int, slice]]
-    group_count: int
-
-    @classmethod
-    def of(cls, base: Tensor, stack: Tensor, groups: Tensor | None, group_count: int) -> _ComposedTensor:
-        stack_NM = stack.detach().flatten(1)
-        order_M, sizes = None, [base.numel()]
+    def __init__(self, base: Tensor, stack: Tensor, groups: Tensor | None, group_count: int) -> None:
+        self.base, self.group_count = base.detach(), group_count
+        self.precision = torch.promote_types(base.dtype, torch.float32)
+        self.stack_NM = stack.detach().flatten(1)
+        self.order_M, sizes = None, [base.numel()]
         if groups is not None:
-            order_M = groups.flatten().to(base.device).argsort(stable=True)
+            self.order_M = groups.flatten().to(base.device).argsort(stable=True)
             sizes = torch.bincount(groups.flatten(), minlength=group_count).tolist()
-            for row_M in stack_NM:
-                row_M.copy_(row_M[order_M])
+            for row_M in self.stack_NM:
+                row_M.copy_(row_M[self.order_M])
         longest = base.numel()
-        if stack_NM.dtype != _precision(base):
+        if self.stack_NM.dtype != self.precision:
             converted = _CONVERTED_AT_ONCE.get(base.device.type, _CONVERTED_AT_ONCE_ELSEWHERE)
-            longest = max(1, converted // len(stack_NM))
-        chunks, start = [], 0
+            longest = max(1, converted // len(self.stack_NM))
+        self.chunks, start = [], 0
         for group, size in enumerate(sizes):
             for at in range(start, start + size, longest):
-                chunks.append((group, slice(at, min(at + longest, start + size))))
+                self.chunks.append((group, slice(at, min(at + longest, start + size))))
             start += size
-        return cls(base.detach(), stack_NM, order_M, chunks, group_count)
-
-    @property
-    def precision(self) -> torch.dtype:
-        """The number format of the coefficients and of all sums."""
-        return _precision(self.base)
 
     def compose(self, coefficients_NK: Tensor, out: Tensor) -> None:
         """Write base + sum_n lambda_n tau_n into ``out``. The caller must have switched autocast off."""
@@ -192,10 +179,6 @@ class _ComposedTensor:
             for group, columns in self.chunks:
                 products_NK[:, group] += self.stack_NM[:, columns].to(self.precision) @ gradient_M[columns]
         return products_NK
-
-
-def _precision(base: Tensor) -> torch.dtype:
-    return torch.promote_types(base.dtype, torch.float32)
 
 
 def _contract(

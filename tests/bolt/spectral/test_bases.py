@@ -23,7 +23,7 @@ from bolt.spectral.bases import (
 )
 from bolt.spectral.directions import Directions, directions_per_source, top_directions
 from bolt.spectral.orthogonal import complete_columns, polar_factor, whiten
-from bolt.spectral.sources import PooledBasis, pooled_basis
+from bolt.spectral.sources import PooledBasis
 from tests.helpers import waves
 from tests.helpers.towers import GivenSources, merge
 
@@ -339,7 +339,7 @@ def test_a_random_basis_is_orthonormal_and_follows_its_generator() -> None:
 @settings(max_examples=40, deadline=None)
 def test_pooling_coefficients_equals_pooling_task_vectors(count: int, shape: tuple[int, int], seed: int) -> None:
     matrices = [random_matrix(*shape, seed + index, torch.float64) for index in range(count)]
-    start = pooled_basis(GivenSources({str(index): {"any": matrix} for index, matrix in enumerate(matrices)}), "any", 3)
+    start = GivenSources({str(index): {"any": matrix} for index, matrix in enumerate(matrices)}).pooled_basis("any", 3)
     assert isinstance(start, PooledBasis)
     separately = torch.stack([diagonal_coefficients(start.basis, matrix) for matrix in matrices]).mean(dim=0)
     error = (start.pooled - separately).norm() / separately.norm().clamp_min(1e-12)
@@ -348,5 +348,5 @@ def test_pooling_coefficients_equals_pooling_task_vectors(count: int, shape: tup
 
 def test_a_basis_has_as_many_columns_as_its_sources_may_give() -> None:
     sources = GivenSources({str(seed): {"any": random_matrix(24, 16, seed)} for seed in range(4)})
-    start = pooled_basis(sources, "any", 12)
+    start = sources.pooled_basis("any", 12)
     assert start.basis.rank == 4 * (16 // 4)
