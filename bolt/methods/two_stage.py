@@ -18,7 +18,6 @@ labels. What differs:
 Shape legend: C classes, D joint embedding width, B batch.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Annotated, Literal
@@ -82,21 +81,19 @@ def adapt(task: Task, settings: TwoStageSettings) -> Adapted:
     tower, scale = norms.tower or frozen, task.backbone.logit_scale
     head_CD = task.head_CD.to(task.backbone.device).clone().requires_grad_()
     head = Trainable(
-        tower, [head_CD], current=lambda: tower, classify=normalised_classifier(head_CD, scale),
-        classifier=lambda: CosineClassifier(F.normalize(head_CD.detach(), dim=-1), scale),
-    )  # fmt: skip
+        tower,
+        [head_CD],
+        current=lambda: tower,
+        classify=lambda features_BD: normalised_classifier(head_CD, scale)(features_BD),
+        classifier=lambda: normalised_classifier(head_CD.detach(), scale),
+    )
     trained = train(_after(task, first.epochs), head, second)
     return replace(trained, trainable_parameters=norms.trainable_parameters + trained.trainable_parameters)
 
 
-def normalised_classifier(head_CD: Tensor, logit_scale: float) -> Callable[[Tensor], Tensor]:
-    """Return the classifier that maps features (B, D) to ``logit_scale * cos(feature, row of the head)``, (B, C).
-
-    The rows of the head can have any length.
-    """
-    return lambda features_BD: (
-        logit_scale * F.normalize(features_BD.to(head_CD), dim=-1) @ F.normalize(head_CD, dim=-1).T
-    )
+def normalised_classifier(head_CD: Tensor, logit_scale: float) -> CosineClassifier:
+    """Return the classifier ``logit_scale * cos(feature, row of the head)``. The rows can have any length."""
+    return CosineClassifier(F.normalize(head_CD, dim=-1), logit_scale)
 
 
 def _after(task: Task, epochs: int) -> Task:

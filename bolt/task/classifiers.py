@@ -56,8 +56,14 @@ class Classifier(ABC):
             cls.kind = kind
             KINDS[kind] = cls
 
+    def __call__(self, features_BD: Tensor) -> Tensor:
+        """Return the logits (B, C) of raw features, in the precision of the first field."""
+        first: Tensor = getattr(self, fields(self)[0].name)
+        return self.logits(F.normalize(features_BD.to(first), dim=-1))
+
     @abstractmethod
-    def __call__(self, features_BD: Tensor) -> Tensor: ...
+    def logits(self, unit_BD: Tensor) -> Tensor:
+        """Return the logits (B, C) of unit features."""
 
     @property
     def class_count(self) -> int:
@@ -99,8 +105,8 @@ class CosineClassifier(Classifier, kind="cosine"):
     head_CD: Tensor
     scale: float
 
-    def __call__(self, features_BD: Tensor) -> Tensor:
-        return self.scale * F.normalize(features_BD.to(self.head_CD), dim=-1) @ self.head_CD.T
+    def logits(self, unit_BD: Tensor) -> Tensor:
+        return self.scale * unit_BD @ self.head_CD.T
 
     def add_classes(self, head_CD: Tensor) -> Self:
         return replace(self, head_CD=torch.cat([self.head_CD, head_CD.to(self.head_CD)]))
@@ -114,8 +120,7 @@ class LinearClassifier(Classifier, kind="linear"):
     bias_C: Tensor | None = None
     scale: float = 1.0
 
-    def __call__(self, features_BD: Tensor) -> Tensor:
-        unit_BD = F.normalize(features_BD.to(self.weight_CD), dim=-1)
+    def logits(self, unit_BD: Tensor) -> Tensor:
         return self.scale * F.linear(unit_BD, self.weight_CD, self.bias_C)
 
 
@@ -148,8 +153,7 @@ class CacheClassifier(Classifier, kind="cache"):
             unit_BD = F.normalize(unit_BD[:, self.channels_q], dim=-1)
         return unit_BD @ self.keys_ND.T
 
-    def __call__(self, features_BD: Tensor) -> Tensor:
-        unit_BD = F.normalize(features_BD.to(self.head_CD), dim=-1)
+    def logits(self, unit_BD: Tensor) -> Tensor:
         added_BC = cache_logits(self.affinity(unit_BD), self.values_NC, self.beta)
         return self.scale * unit_BD @ self.head_CD.T + self.alpha * added_BC
 
@@ -168,11 +172,7 @@ class BlendClassifier(Classifier, kind="blend"):
     weight_CE: Tensor
     alpha_C: Tensor
 
-    def __call__(self, features_BD: Tensor) -> Tensor:
-        return self.logits(F.normalize(features_BD.to(self.head_CD), dim=-1))
-
     def logits(self, unit_BD: Tensor) -> Tensor:
-        """Return the logits (B, C) of unit features."""
         return append_one(unit_BD) @ self.weight_CE.T + self.alpha_C * (unit_BD @ self.head_CD.T)
 
 
@@ -224,8 +224,7 @@ class TransductiveClassifier(Classifier, kind="transductive"):
     neighbours: float = 3
     squares_CD: Tensor | None = None
 
-    def __call__(self, features_BD: Tensor) -> Tensor:
-        unit_BD = F.normalize(features_BD.to(self.weight_CD), dim=-1)
+    def logits(self, unit_BD: Tensor) -> Tensor:
         return torch.cat([self._logits(block) for block in torch.split(unit_BD, _QUERIES)])
 
     def _logits(self, unit_BD: Tensor) -> Tensor:
@@ -264,8 +263,7 @@ class MemoryClassifier(Classifier, kind="memory"):
     beta: float
     factor: float
 
-    def __call__(self, features_BD: Tensor) -> Tensor:
-        unit_BD = F.normalize(features_BD.to(self.head_CD), dim=-1)
+    def logits(self, unit_BD: Tensor) -> Tensor:
         classes, rows, width = self.rows_CRD.shape
         queries = max(1, _NUMBERS // (classes * (rows + width)))
         return torch.cat([self._logits(block) for block in torch.split(unit_BD, queries)])

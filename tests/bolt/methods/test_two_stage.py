@@ -45,11 +45,10 @@ class SmallTower(nn.Module):
 def two_stages(tower: SmallTower, trained: list[Tensor]) -> Tensor:
     """Train both stages on the small tower, 6 and 4 steps; return the trained head."""
     head = HEAD.clone().requires_grad_()
-    classify = normalised_classifier(head, 100.0)
     settings = TwoStageSettings(epochs=5, batch_size=4, learning_rate=2e-3)
 
     def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
-        return F.cross_entropy(classify(tower(BATCHES[rows])), LABELS[rows])
+        return F.cross_entropy(normalised_classifier(head, 100.0)(tower(BATCHES[rows])), LABELS[rows])
 
     for parameters, recipe in zip((trained, [head]), settings.stages, strict=True):
         tower.requires_grad_(False)
@@ -95,10 +94,13 @@ def test_the_second_stage_alone_gives_the_official_numbers(steps: int, row: tupl
     features = torch.cat([wave(4, 8, 0.7, 1.3, 0.2), wave(2, 8, 0.7, 1.3, 3)]) + 0.8
     labels = torch.tensor([0, 0, 1, 1, 2, 2])
     head = F.normalize(0.3 * wave(3, 8, 1.1, 0.9, 0.5) + 0.5, dim=-1).requires_grad_()
-    classify = normalised_classifier(head, 100.0)
+
+    def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
+        return F.cross_entropy(normalised_classifier(head, 100.0)(features[rows]), labels[rows])
+
     rows = torch.arange(4 if steps == 1 else 6)
     _, recipe = TwoStageSettings(epochs=1 + max(1, steps // 2), batch_size=4, first_stage=1e-9).stages
-    fit([head], lambda epoch, rows: F.cross_entropy(classify(features[rows]), labels[rows]), lambda epoch: rows, recipe)
+    fit([head], loss_of_rows, lambda epoch: rows, recipe)
     close(head[0, :4].detach(), numbers(*row))
 
 
