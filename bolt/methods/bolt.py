@@ -32,8 +32,8 @@ from bolt.methods.base import Idle, TowerPasses, register, register_tower_traini
 from bolt.methods.common.merging import mean_task_vectors, required_sources, with_update
 from bolt.methods.common.scale_selection import ScaleBy, ScaleChoice, choose_scale, images_scored
 from bolt.protocol import ADDED_LATER
-from bolt.spectral.bases import diagonal_coefficients
-from bolt.spectral.sources import BasisOf, BasisRecipe, PooledBasis, Sources, build_basis
+from bolt.spectral.bases import Basis, diagonal_coefficients
+from bolt.spectral.sources import BasisOf, BasisRecipe, Sources, build_basis
 from bolt.spectral.spectral_change import SpectralChange
 from bolt.spectral.spectral_linear import Sign, attach_coefficients, merge_coefficients
 from bolt.task.task import Adapted, Task
@@ -130,21 +130,17 @@ def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
     state = tower.state_dict_open_clip()
     matrices = matrix_names(state)
     recipe = _recipe(task, settings, len(sources.names))
-    pooled_bases = {
-        name: build_basis(sources, recipe, name, state[name]) for name in matrix_names(state, settings.matrices)
-    }
+    built = {name: build_basis(sources, recipe, name, state[name]) for name in matrix_names(state, settings.matrices)}
+    bases = {name: each.basis for name, each in built.items()}
+    start = {name: each.pooled for name, each in built.items()}
     if settings.pooling == "sum":
-        count = len(sources.names)
-        pooled_bases = {name: replace(each, pooled=each.pooled * count) for name, each in pooled_bases.items()}
+        start = {name: mean * len(sources.names) for name, mean in start.items()}
     elif settings.pooling == "max":
-        pooled_bases = _with_largest(sources, pooled_bases)
+        start = _largest_coefficients(sources, bases)
     if settings.other_tensors == "averaged":
         tower = with_update(tower, mean_task_vectors(sources, [name for name in state if name not in matrices]))
     sign: Sign = "relu" if "relu" in (settings.sign, task.protocol.sigma_sign) else "free"
-    bases = {name: each.basis for name, each in pooled_bases.items()}
-    adapted, coefficients = attach_coefficients(
-        tower, bases, {name: each.pooled for name, each in pooled_bases.items()}, sign
-    )
+    adapted, coefficients = attach_coefficients(tower, bases, start, sign)
     if not coefficients:
         raise ValueError("every task vector of the sources is zero, so no basis can be built from them")
     pooled = {name: coefficient.detach().clone() for name, coefficient in coefficients.items()}
@@ -162,23 +158,22 @@ def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
 
 
 def _recipe(task: Task, settings: PooledStartSettings, count: int) -> BasisRecipe:
-    padding = task.protocol.task_count_basis == "padded" and settings.padded_sources > count
-    room = settings.padded_sources if padding else count
+    room = max(settings.padded_sources, count) if task.protocol.task_count_basis == "padded" else count
     seed = task.seed if settings.basis == "random" else 0
     return BasisRecipe(
         settings.top_k, room, settings.orthogonalisation, settings.whitening_epsilon, settings.basis, seed
     )
 
 
-def _with_largest(sources: Sources, pooled_bases: Mapping[str, PooledBasis]) -> dict[str, PooledBasis]:
-    """Return the same bases with other pooled coefficients: each is the largest of the sources' signed coefficients."""
+def _largest_coefficients(sources: Sources, bases: Mapping[str, Basis]) -> dict[str, Tensor]:
+    """Return the coefficients (r,) of each matrix: each is the largest of the sources' signed coefficients."""
     largest: dict[str, Tensor] = {}
     for source in sources.names:
         task_vector = sources.task_vector(source)
-        for name, each in pooled_bases.items():
-            own = diagonal_coefficients(each.basis, task_vector[name])
+        for name, basis in bases.items():
+            own = diagonal_coefficients(basis, task_vector[name])
             largest[name] = torch.maximum(largest[name], own) if name in largest else own
-    return {name: PooledBasis(each.basis, largest[name]) for name, each in pooled_bases.items()}
+    return largest
 
 
 def _candidates(settings: BoltSettings) -> Sequence[BoltSettings]:

@@ -79,14 +79,13 @@ class Composition:
         self.coefficients = torch.zeros(
             len(first.stack_NM), *per_source, dtype=first.precision, device=first.base.device
         ).requires_grad_()
-        self._bounds = bounds
-        self._state = _State()
+        self._shared = _Shared(self.coefficients, bounds)
         self._weights: dict[str, Tensor] = {}
         for position, (name, composed) in enumerate(zip(self.names, self._composed, strict=True)):
             weight = composed.base.clone(memory_format=torch.contiguous_format).requires_grad_()
             # The hook holds no reference to this object: a cycle of references would keep gigabytes in memory until the
             # garbage collector runs.
-            contract = partial(_contract, composed, self.coefficients, 0 if tied else position, bounds, self._state)
+            contract = partial(_contract, composed, self._shared, 0 if tied else position)
             weight.register_post_accumulate_grad_hook(contract)  # type: ignore[no-untyped-call]
             self._weights[name] = weight
 
@@ -97,27 +96,30 @@ class Composition:
         optimiser may have changed the coefficients. With ``recompute`` they are always computed. They are written in
         place, so the tensors that an earlier call returned change too.
         """
-        if recompute or self._state.changed:
-            self._state.changed = False
+        if recompute or self._shared.changed:
+            self._shared.changed = False
             with torch.no_grad(), torch.autocast(self.coefficients.device.type, enabled=False):
                 used_NPK = self.coefficients.detach().expand(-1, len(self.names), -1)
-                used_NPK = used_NPK.clamp(*self._bounds) if self._bounds else used_NPK
+                used_NPK = used_NPK.clamp(*self._shared.bounds) if self._shared.bounds else used_NPK
                 for position, composed in enumerate(self._composed):
                     composed.compose(used_NPK[:, position], self._weights[self.names[position]])
         return dict(self._weights)
 
 
 @dataclass
-class _State:
+class _Shared:
     """What :class:`Composition` shares with its hooks.
 
     Attributes:
+        coefficients, bounds: those of the composition.
         changed: whether the coefficients may have changed since the tensors were last composed. It is true before the
             first composition and after every backward pass. The code cannot cheaply tell whether the coefficients did
             change: a fused optimiser does not raise a tensor's version counter, and a comparison of values would make
             the CPU wait for the GPU.
     """
 
+    coefficients: Tensor
+    bounds: tuple[float, float] | None
     changed: bool = True
 
 
@@ -181,19 +183,13 @@ class _ComposedTensor:
         return products_NK
 
 
-def _contract(
-    composed: _ComposedTensor,
-    coefficients: Tensor,
-    position: int,
-    bounds: tuple[float, float] | None,
-    state: _State,
-    weight: Tensor,
-) -> None:
+def _contract(composed: _ComposedTensor, shared: _Shared, position: int, weight: Tensor) -> None:
     """Add one composed weight's contribution to the coefficients' gradient, and free the weight's own gradient."""
     gradient, weight.grad = weight.grad, None
     if gradient is None:
         return
-    state.changed = True
+    shared.changed = True
+    coefficients, bounds = shared.coefficients, shared.bounds
     if coefficients.grad is None:
         coefficients.grad = torch.zeros_like(coefficients)
     products_NK = composed.contract(gradient)
