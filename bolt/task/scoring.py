@@ -68,20 +68,6 @@ def predict_classes(
     return Predictions(predicted_N, torch.cat(probability).cpu(), own_N)
 
 
-def all_logits(total: int, features_of: Callable[[int, int], Tensor], classify: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the logits (N, C) of all images, on the CPU. The arguments are those of :func:`predict_classes`.
-
-    Raises:
-        NonFiniteLogits: if a logit is NaN or infinite.
-    """
-    with torch.inference_mode():
-        parts = [classify(features_of(start, stop)) for start, stop in scoring_batches(total)]
-    logits_NC = torch.cat(parts).cpu()
-    if not torch.isfinite(logits_NC).all():
-        raise NonFiniteLogits(f"NaN or infinite logits among {total} images")
-    return logits_NC
-
-
 def scoring_batches(total: int) -> list[tuple[int, int]]:
     """Return the start and stop of every batch when ``total`` images are cut into batches of ``SCORING_BATCH``."""
     return [(start, min(start + SCORING_BATCH, total)) for start in range(0, total, SCORING_BATCH)]

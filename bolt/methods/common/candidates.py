@@ -18,7 +18,7 @@ from torch import Tensor
 from bolt.methods.base import METHODS, Method, TowerPasses
 from bolt.methods.common.cross_validation import with_images
 from bolt.methods.common.frozen_features import support_features
-from bolt.task.scoring import all_logits
+from bolt.task.scoring import SCORING_BATCH, NonFiniteLogits
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 
 
@@ -95,11 +95,15 @@ def held_out_logits(task: Task, candidate: Candidate, held_out_B: Tensor) -> Ten
     kept_N[held_out_B] = False
     adapted = candidate.adapt(with_images(task, torch.nonzero(kept_N).flatten()))
 
-    def features(start: int, stop: int) -> Tensor:
-        rows = held_out_B[start:stop]
+    def features(rows: Tensor) -> Tensor:
         if adapted.tower is not None:
             return task.backbone.encode_images(task.support.pixels(EVALUATION_VIEW, rows), adapted.tower)
         features_ND = support_features(task, EVALUATION_VIEW)
         return features_ND[rows.to(features_ND.device)]
 
-    return all_logits(len(held_out_B), features, adapted.classify)
+    with torch.inference_mode():
+        batches = torch.split(held_out_B, SCORING_BATCH)
+        logits_BC = torch.cat([adapted.classify(features(rows)) for rows in batches]).cpu()
+    if not torch.isfinite(logits_BC).all():
+        raise NonFiniteLogits(f"NaN or infinite logits among {len(held_out_B)} images")
+    return logits_BC
