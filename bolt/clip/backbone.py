@@ -102,12 +102,17 @@ class Backbone:
             mean, std: normalisation per channel; by default that of the model.
             resize, interpolation: see :class:`bolt.clip.input_size.InputSize`; by default those of the model.
 
-        Raises ``bolt.clip.tower_shape.UnsupportedTower``, a ``ValueError``, if the image tower's input is not square or
-        its weights are not float32, if more of the model was changed than its weights (hooks, ``forward``),
-        or if ``logit_scale`` is not the logarithm of a factor from 1 to 1000.
+        Raises ``bolt.clip.tower_shape.UnsupportedTower``, a ``ValueError``, if ``model`` is not of open_clip, if the
+        image tower's input is not square or its weights are not float32, if more of the model was changed than its
+        weights (hooks, ``forward``), or if ``logit_scale`` is not the logarithm of a factor from 1 to 1000.
         """
         import open_clip  # takes seconds to import
 
+        if not all(hasattr(model, part) for part in ("get_submodule", "visual", "logit_scale")):
+            raise UnsupportedTower(
+                f"{name} is a {type(model).__name__}, no model of open_clip: create_model_and_transforms returns it "
+                "first, DataParallel has it as .module; for a model of transformers, give bolt.load_backbone its files"
+            )
         if load_again is None and not given_away:
             model = copy.deepcopy(model)
         visual = model.get_submodule("visual")

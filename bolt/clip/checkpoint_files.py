@@ -19,10 +19,11 @@ FOLDER_WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
     "open_clip_pytorch_model.bin",
+    "visual.safetensors",
     "adapter_model.safetensors",
     "adapter_model.bin",
 )
-"""File names under which transformers, open_clip and peft save weights, in order of preference (safetensors first)."""
+"""File names under which transformers, open_clip, this project and peft save weights, in order of preference."""
 
 
 _ADVICE = {

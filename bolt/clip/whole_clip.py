@@ -59,6 +59,9 @@ def model_name(architecture: str) -> str:
     import open_clip  # takes seconds to import
 
     own = Path(open_clip.__file__).parent / "model_configs" / f"{architecture}.json"
+    if Path(architecture).is_dir() and not own.exists():
+        what = "name a model of open_clip, such as ViT-B-32, or a model configuration in JSON; weights may be a folder"
+        raise ValueError(f"{architecture} is a folder, not an architecture: {what}")
     file = Path(architecture) if architecture.endswith(".json") else own
     config = dict(read_json(file)) if file != own else {}
     if file != own and (missing := {"embed_dim", "vision_cfg", "text_cfg"} - {*config}):
@@ -166,7 +169,8 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
             check_preprocessing(stated)
         elif processor.is_file():
             said = dict(read_json(processor))
-            stated |= _processor(said.get("image_processor", said))
+            side = (config.get("vision_cfg") or {}).get("image_size", 224)
+            stated |= _processor(said.get("image_processor", said), side)
             check_preprocessing(stated)
         elif listed:
             first, *others = [open_clip.get_pretrained_cfg(model, tag) for tag in listed]
@@ -189,10 +193,10 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
     return {field: value for field, value in triples.items() if value != own[field]}
 
 
-def _processor(config: Mapping[str, Any]) -> dict[str, Any]:
+def _processor(config: Mapping[str, Any], tower: object) -> dict[str, Any]:
     """Translate the configuration of an image processor of transformers into open_clip's names for preprocessing.
 
-    Raises ``ValueError`` for steps that a backbone does not have.
+    ``tower``: the side of the tower's images. Raises ``ValueError`` for steps that a backbone does not have.
     """
     size, crop = (
         {"": side} if isinstance(side, int) else side or {} for side in map(config.get, ("size", "crop_size"))
@@ -203,6 +207,8 @@ def _processor(config: Mapping[str, Any]) -> dict[str, Any]:
     other = {*size} - {"", "height", "width", "shortest_edge"}  # such as longest_edge
     if not config.get("do_resize", True) or other or len(sides) > 1 or not (squash or crops):
         raise ValueError("it does not resize images to the square that the tower takes")
+    if isinstance(tower, int) and sides - {tower}:
+        raise ValueError(f"it makes images of {sides.pop()} pixels, and the tower takes {tower}")
     mean, std = (config.get(f"image_{name}") or () for name in ("mean", "std"))
     if not config.get("do_normalize", True):
         mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)

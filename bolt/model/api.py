@@ -27,7 +27,7 @@ from bolt.clip.image_files import UPRIGHT, Reading, open_named
 from bolt.clip.input_size import check_preprocessing
 from bolt.clip.precision import plain_torch
 from bolt.clip.preprocess import rgb_pixels
-from bolt.clip.whole_clip import clip_from_file, file_activation, model_name, preprocessing
+from bolt.clip.whole_clip import UnknownActivation, clip_from_file, file_activation, model_name, preprocessing
 from bolt.image_folders import (
     class_folders,
     dataset_folder,
@@ -94,17 +94,23 @@ def load_backbone(
     architecture, weights = map(os.path.expanduser, (architecture, weights))
     model = model_name(architecture)
     listed = open_clip.get_pretrained_cfg(model, weights) or {}
-    how = preprocessing(open_clip.get_model_config(model) or {}, model, weights)
+    config = open_clip.get_model_config(model) or {}
+    how = preprocessing(config, model, weights)
     how |= {field: tuple(map(float, value)) for field, value in (("mean", mean), ("std", std)) if value is not None}
     check_preprocessing(how)
     if not listed and Path(weights).exists():
         quick_gelu = file_activation(Path(weights), architecture, quick_gelu)
         clip = clip_from_file(model, Path(weights), quick_gelu)
     else:
-        quick_gelu = bool(listed.get("quick_gelu")) if quick_gelu is None else quick_gelu
+        stated = bool(listed.get("quick_gelu") or config.get("quick_gelu"))
+        quick_gelu = stated if quick_gelu is None else quick_gelu
         clip = open_clip.create_model(model, pretrained=weights, force_quick_gelu=quick_gelu)
     tokenizer = open_clip.get_tokenizer(model)
-    return Backbone.from_open_clip(clip, tokenizer, name or model, given_away=True, **how).to(device)
+    backbone = Backbone.from_open_clip(clip, tokenizer, name or model, given_away=True, **how)
+    if quick_gelu != (backbone.activation == "quick_gelu"):
+        what = f"{architecture} has the activation {backbone.activation}, and the weights {weights} need the other one"
+        raise UnknownActivation(f"{what}: name the model with it, without or with -quickgelu")
+    return backbone.to(device)
 
 
 def load_sources(folder: str | Path, backbone: Backbone, *, leave_out: Sequence[str] = ()) -> CheckpointSources:

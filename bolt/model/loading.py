@@ -54,10 +54,13 @@ def load_model(
         device: device of the model; if a backbone is given, its device is used instead.
 
     Raises:
+        TypeError: if ``backbone`` is no backbone.
         UnreadableModel: if a file is missing, damaged or of another format version, or a required argument is missing.
         BackboneMismatch: if the model was adapted from another backbone; the message has both digests.
         bolt.spectral.spectral_change.BasisMismatch: if the basis was built from other sources.
     """
+    if not isinstance(backbone, Backbone | None):
+        raise TypeError(f"backbone is made by bolt.load_backbone, not {backbone!r}; a device is given as device=...")
     folder = Path(os.path.expanduser(folder))
     index = read_index(folder)
     try:

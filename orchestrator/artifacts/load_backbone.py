@@ -185,11 +185,11 @@ def _load_tokenizer(entry: BackboneEntry) -> Callable[[list[str]], Tensor]:
 
 
 def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:
-    """Return whether open_clip lists weights as trained with QuickGELU; ``None`` if it does not list the weights."""
+    """Return whether listed weights need QuickGELU, by open_clip's list or the model; ``None`` for unlisted weights."""
     import open_clip
 
-    config = open_clip.get_pretrained_cfg(architecture, tag)
-    return bool(config.get("quick_gelu", False)) if config else None
+    listed, model = open_clip.get_pretrained_cfg(architecture, tag), open_clip.get_model_config(architecture)
+    return bool(listed.get("quick_gelu") or model.get("quick_gelu")) if listed else None
 
 
 def _architecture(entry: BackboneEntry) -> str:

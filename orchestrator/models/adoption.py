@@ -36,7 +36,7 @@ CONFIGURATIONS = (
 """The files of a repository that describe the architecture, the preprocessing of images, and a LoRA."""
 
 GENERIC_NAMES = frozenset(
-    {"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "finetuned", "checkpoint"}
+    {"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "finetuned", "checkpoint", "visual"}
 )
 """File names that say nothing about the dataset. For these, the folder's name is used."""
 

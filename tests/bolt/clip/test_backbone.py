@@ -161,6 +161,12 @@ def test_a_clip_that_would_give_errors_or_equal_probabilities_is_refused(
         Backbone.from_open_clip(clip, tokenize, "tiny")
 
 
+def test_what_is_no_model_of_open_clip_is_named() -> None:
+    for given in ((random_clip(), None, None), nn.DataParallel(random_clip()), random_clip().visual):
+        with pytest.raises(UnsupportedTower, match=rf"tiny is a {type(given).__name__}, no model of open_clip"):
+            Backbone.from_open_clip(given, tokenize, "tiny")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [({"mean": [123, 116, 103]}, "its mean"), ({"std": np.zeros(3)}, "its std"), ({"resize": "crop"}, "resize_mode")],

@@ -157,6 +157,10 @@ def test_a_frozen_tower_is_not_stored(backbone: Backbone, tmp_path: Path) -> Non
 def test_open_clip_loads_the_state_dict(backbone: Backbone, sources: CheckpointSources, tmp_path: Path) -> None:
     model = adapted(backbone, "bolt", sources)
     model.save(tmp_path / "model", "state_dict")
+    (as_source,) = bolt.load_sources(tmp_path, backbone).names
+    moved = bolt.load_sources(tmp_path, backbone).task_vector(as_source)  # it "holds 2 checkpoints" before
+    frozen, changed = backbone.tower.state_dict_open_clip(), model.tower.state_dict_open_clip()
+    assert all(torch.equal(moved[name], changed[name] - frozen[name]) for name in frozen)
     clip = random_clip()
     clip.visual.load_state_dict(load_file(tmp_path / "model" / "visual.safetensors"), strict=True)
     mean, std = ({"mean": model.about.mean}, {"std": model.about.std})
@@ -275,6 +279,8 @@ def test_damaged_and_foreign_folders_are_refused(backbone: Backbone, tmp_path: P
     }.items():
         with pytest.raises(UnreadableModel, match=message):
             load_model(tmp_path / name)
+    with pytest.raises(TypeError, match=r"backbone is made by bolt\.load_backbone, not 'cpu'"):
+        load_model(tmp_path / "less", "cpu")  # type: ignore[arg-type]
 
 
 def test_a_saved_model_reads_measured_images_as_those_it_learned_from(backbone: Backbone, tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ def test_patch_resolution_and_the_activation_of_a_tag_are_open_clips() -> None:
     entry = backbone_entry("ViT-L-14-336", "openai")
     assert (entry.name, entry.image_size, entry.patch, entry.quick_gelu) == ("vit-l-14-336-openai", 336, 14, True)
     assert backbone_entry("ViT-B-32", "metaclip_400m").quick_gelu
+    assert backbone_entry("roberta-ViT-B-32", "laion2b_s12b_b32k").quick_gelu  # the list does not say, but the model
     assert not backbone_entry("ViT-B-32", "laion2b_s34b_b79k").quick_gelu
     quick = backbone_entry("ViT-B-32-quickgelu", "openai")
     assert (quick.architecture, quick.quick_gelu) == ("ViT-B-32", True)
@@ -159,6 +160,7 @@ STATED: dict[str, tuple[dict[str, Any], tuple[str, str, float, float] | str]] = 
     "no crop": ({"do_center_crop": False}, "does not resize images to the square"),
     "no square": ({"size": {"height": 32, "width": 36}}, "does not resize images to the square"),
     "no resize": ({"do_resize": False}, "does not resize images to the square"),
+    "of another tower": ({"size": 48, "crop_size": 48}, "makes images of 48 pixels, and the tower takes 32"),
     "one mean": ({"image_mean": [0.5]}, r"mean is \[0\.5\]"),
     "no numbers": ({"image_std": "x"}, "std is x"),
     "a list": ({"size": [32, 32]}, "cannot be used"),
@@ -207,6 +209,17 @@ def test_a_mean_for_pixels_to_255_is_refused_in_python() -> None:
     """Every image looked black, and had a label."""
     with pytest.raises(ValueError, match=r"mean is .*123.*, not three numbers for pixels in \[0, 1\]"):
         bolt.load_backbone(CONFIG, WEIGHTS, quick_gelu=False, mean=[123, 116, 103])
+
+
+def test_an_architecture_that_contradicts_its_weights_is_refused_in_python(tmp_path: Path) -> None:
+    """The catalog's commands compared both, and the library took the architecture's activation without a word."""
+    config = json.loads(CONFIG.read_text()) | {"quick_gelu": True}
+    (tmp_path / "quick.json").write_text(json.dumps(config))
+    beside = _beside(tmp_path / "theirs", "open_clip_config.json", {"model_cfg": config | {"quick_gelu": False}})
+    with pytest.raises(ValueError, match=r"the activation quick_gelu, and the weights .* need the other one"):
+        bolt.load_backbone(tmp_path / "quick.json", beside["file"])
+    with pytest.raises(ValueError, match="theirs is a folder, not an architecture"):
+        bolt.load_backbone(tmp_path / "theirs", beside["file"])
 
 
 def test_an_own_configuration_leaves_open_clips_model_of_that_name_alone(tmp_path: Path) -> None:
