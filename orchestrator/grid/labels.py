@@ -15,8 +15,8 @@ def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
 
     ``planned``: cell -> the entry of ``methods`` that the cell belongs to.
 
-    Raises ``UserError`` if different cells have the same label and would share a row of a table, or if a method without
-    support images has the label of one with them.
+    Raises ``UserError`` if different cells have the same label and would share a row of a table, or if two methods have
+    the same label.
     """
     # The cells of an entry on one backbone have the same track, method, number format and label.
     some = {(id(entry), id(cell.backbone)): (cell, entry) for cell, entry in planned.items()}
@@ -24,12 +24,12 @@ def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
     unnamed = grouped((key for key, (_, entry) in some.items() if entry.label is None), lambda key: some[key][0].track)
     defaults = {track: method_labels([shown[key] for key in keys]) for track, keys in unnamed.items()}
     label_of = {key: entry.label or defaults[cell.track][shown[key]] for key, (cell, entry) in some.items()}
-    first: dict[tuple[str, str], ResolvedMethod] = {}
-    for key, (cell, entry) in some.items():
-        other_entry = first.setdefault((cell.track, label_of[key]), entry)
-        if other_entry.method.uses_support != entry.method.uses_support:
-            what = f"{label_of[key]!r} is the label of a method with support images and of one without"
-            raise entry.location.error(what, f"the other one is in {other_entry.location}")
+    first: dict[str, ResolvedMethod] = {}
+    for key, (_, entry) in some.items():
+        same = first.setdefault(label_of[key], entry)
+        if same.method.name != entry.method.name:
+            what = f"{label_of[key]!r} is the label of two methods, {same.method.name} and {entry.method.name}"
+            raise entry.location.error(what, f"the other one is in {same.location}")
     labels = {cell: label_of[id(entry), id(cell.backbone)] for cell, entry in planned.items()}
     rows: dict[tuple[Any, ...], Cell] = {}
     for cell, label in labels.items():

@@ -78,7 +78,7 @@ MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("- trained", "- trained\n      - trained: {as: again}", "blocks[0].methods[2]", ("twice", "no label", "'again'")),
     ("- trained", "- trained: {as: x}\n      - trained: {rate: 1, as: x}", "blocks[0].methods[2]", ("label 'x'",)),
     ("- trained", "- trained: {as: x}\n      - trained: {rate: 1, as: ' x '}", "blocks[0].methods[2]", ("label 'x'",)),
-    ("- trained", "- trained: {as: plain}", METHOD, ("'plain'", "with support images", "blocks[0].methods[0]")),
+    ("- trained", "- trained: {as: plain}", METHOD, ("'plain'", "two methods", "blocks[0].methods[0]")),
     ("- trained", f"- trained\n{ONE_SOURCE}", "blocks[1].methods[0]", ("label 'trained'", "as: LABEL")),
     ("fewshot", "ood\n    evaluate_on: [one, one]", "blocks[0].evaluate_on", ("one", "twice")),
     ("fewshot", "ood", "blocks[0].evaluate_on", ("scored on other datasets", "names none")),
