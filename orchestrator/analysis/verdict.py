@@ -142,18 +142,20 @@ class Verdict:
 
     @property
     def close(self) -> list[str]:
-        """The first method, and the methods of the best set that are close to it.
+        """The methods of the best set that are close to the best of them.
 
-        A method is close if it is behind the first one by at most the smallest difference that matters. A method whose
-        difference is unknown does not count as close.
+        A method is close if it is behind the best one by at most the smallest difference that matters. The best one is
+        the first method, unless another one leads it that was measured on more than half of the datasets (or seeds). A
+        method whose difference is unknown does not count as close.
         """
-        most = self.smallest_difference
-        close = [s for s in self.methods[1:] if s.in_best_set and s.difference is not None and -s.difference <= most]
-        return [score.method for score in (*self.methods[:1], *close)]
+        leads = {self.methods[0].method: 0.0} if self.methods else {}
+        leads |= {s.method: s.difference for s in self.methods[1:] if s.in_best_set and s.difference is not None}
+        best = max((leads.get(s.method, 0.0) for s in self.methods if 2 * s.n > self.n), default=0.0)
+        return [method for method, lead in leads.items() if lead >= best - self.smallest_difference]
 
     @property
     def recommended(self) -> str | None:
-        """The cheapest method of the best set that is close to the first method; ``None`` if no method was measured.
+        """The cheapest method of the best set that is close to the best one; ``None`` if no method was measured.
 
         Without :attr:`close`, the cheapest method would win if the data are too few to exclude it.
         """

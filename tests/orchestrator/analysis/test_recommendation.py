@@ -125,6 +125,12 @@ def test_source_models_count_first_small_differences_never(
     assert recommend([verdict]).startswith(f"use {winner} at k = 4: it {words}")
 
 
+def test_a_method_that_leads_on_most_datasets_is_recommended_although_it_lacks_one() -> None:
+    lora, bolt = MethodScore("lora", 70.0, 5, 2), MethodScore("bolt", 74.0, 4, 2, difference=3.0)
+    assert Verdict("datasets", (lora, bolt), (), 5, costs=COSTS).recommended == "bolt"
+    assert Verdict("datasets", (lora, replace(bolt, n=2)), (), 5, costs=COSTS).recommended == "lora"
+
+
 def test_a_method_whose_distance_to_the_first_is_unknown_is_not_recommended() -> None:
     scores = {"bolt": {(f"d{i}", 0): 63.0 for i in range(8)}, "zero_shot": {(f"d{i}", 1): 60.0 for i in range(8)}}
     verdict = replace(best_set(scores), costs=COSTS)
