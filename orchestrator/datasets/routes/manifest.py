@@ -234,7 +234,7 @@ def paths_and_labels(
     1 for each class (see :func:`marked_classes`). Then the label of a row is the name of the column in which the row
     has a 1.
 
-    Raises ``UserError`` for a missing column, a table without rows and an empty field.
+    Raises ``UserError`` for a missing column, a table without rows, an empty field and a label that does not print.
     """
     columns = {**columns}
     if "label" not in names and (marks := marked_classes(columns)):
@@ -264,7 +264,11 @@ def paths_and_labels(
         if "" in columns[name]:
             row = columns[name].index("") + 1
             raise UserError(f"row {row} has no {key}", where=str(table), hint=f"fill in the column {name!r}")
-    return columns[names.get("path", "path")], columns[names.get("label", "label")]
+    paths, labels = columns[names.get("path", "path")], columns[names.get("label", "label")]
+    if binary := next((text for text in labels if not text.isprintable()), None):
+        what = f"the label {binary!r} holds characters that do not print"
+        raise UserError(what, where=str(table), hint="write labels as text")
+    return paths, labels
 
 
 def marked_classes(columns: Mapping[str, list[str]]) -> list[str]:
