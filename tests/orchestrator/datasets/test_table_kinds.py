@@ -101,7 +101,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     ),
     "masks": (_MASKS.format(""), "--column path=id or --column path=mask"),
     "masks without images": (_MASKS.replace("\n", "\n7").format("")[:-1], "--column path=id or --column path=mask"),
-    "labels in bytes": ("path,label\n" + _ROWS("\x01\x00", "\x02\x00"), "characters that do not print"),
+    "labels in bytes": ("path,label\n" + _ROWS("\x01", "\x02"), "characters that do not print"),
     "classes like parts": ("path,art\n" + _ROWS("train", "festival"), "--column label=art"),
     "a label for each image": ("path,label\n1.jpg,a\n2.jpg,b\n3.jpg,c\n", "every class needs at least two images"),
     "no header": (_ROWS("cat", "dog"), "the first line has the image 1.jpg"),
