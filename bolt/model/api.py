@@ -189,8 +189,8 @@ def adapt(
 ) -> Model:
     """Adapt a backbone to a few images with any registered method.
 
-    Warns if class names are numbers or names of folders, if classes have equal text embeddings, or if a text is longer
-    than the text tower reads.
+    Warns if class names are numbers or names of folders, if a source is named as the data, if classes have equal text
+    embeddings, or if a text is longer than the text tower reads.
 
     Args:
         backbone: the CLIP to adapt; it is not changed.
@@ -263,6 +263,8 @@ def adapt(
             f"the sources were loaded for another backbone than {backbone.name}; pass "
             "sources=bolt.load_sources(folder, backbone)"
         )
+    if sources is not None and chosen.needs_sources(configured) and name in sources.names:
+        warnings.warn(f"{name} is also a source's name: leave it out if it has learned from these data", stacklevel=3)
     labels_N = _check_labels(labels, len(images), len(class_names))
     _check_order(images, labels_N, class_names)
     numbers = ", ".join(class_names[:3]) if "".join(class_names).isdecimal() and prompts == [*PROMPTS] else ""

@@ -48,7 +48,8 @@ def check_is_image(image: object) -> None:
             raise TypeError(f"an image's tensor is uint8 RGB (3, H, W), not {image.dtype} {tuple(image.shape)}")
     elif not isinstance(image, Image.Image | str | Path) and not hasattr(image, "read"):
         kind = type(image).__name__
-        raise TypeError(f"an image is a Pillow image, the path of a file or a tensor, not {kind}; see Image.fromarray")
+        hint = "take the images out of the pairs" if isinstance(image, tuple) else "see Image.fromarray"
+        raise TypeError(f"an image is a Pillow image, the path of a file or a tensor, not {kind}; {hint}")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -129,7 +130,8 @@ def model_folder(
     folder = Path(text)
     if not text.startswith(HUB) and not folder.is_dir():
         return None
-    key = name or re.sub(r"[^a-z0-9._-]+", "-", Path(text.removeprefix(HUB).partition("@")[0]).name.lower())
+    own = os.path.basename(os.path.abspath(text.removeprefix(HUB).partition("@")[0]))  # that of "." is the folder's
+    key = name or re.sub(r"[^a-z0-9._-]+", "-", own.lower())
     if wrong := key_problem(key):
         raise UserError(wrong, where="--name")
     check_key(key)

@@ -65,8 +65,9 @@ def test_a_broken_file_among_many_once_had_no_name(backbone: Backbone, tmp_path:
 
 @pytest.mark.parametrize(
     "image",
-    [torch.rand(3, 8, 8), torch.zeros(8, 8, 3, dtype=torch.uint8), np.zeros((8, 8, 3), np.uint8), b"\x89PNG", None],
-)
+    [torch.rand(3, 8, 8), torch.zeros(8, 8, 3, dtype=torch.uint8), np.zeros((8, 8, 3), np.uint8), b"\x89PNG", None,
+     (IMAGES[0], 0)],
+)  # fmt: skip
 def test_what_is_no_image_is_refused_and_not_taken_for_a_dark_one(backbone: Backbone, image: Any) -> None:
     with pytest.raises(TypeError, match="an image"):
         adapted(backbone, "zero_shot").predict([image])
@@ -351,6 +352,11 @@ def test_a_source_can_be_left_out(checkpoints: Path, backbone: Backbone, tmp_pat
         (tmp_path / name).write_bytes(bytes(size))
     with pytest.warns(UserWarning, match=r"not used, because a checkpoint ends in .*: dtd\.pth\.tar-50$"):
         assert bolt.load_sources(tmp_path, backbone).names == ("cars",)
+
+
+def test_a_source_with_the_name_of_the_data_is_noted(backbone: Backbone, sources: CheckpointSources) -> None:
+    with pytest.warns(UserWarning, match="source_0 is also a source's name"):
+        bolt.adapt(backbone, IMAGES, LABELS, NAMES, method="bolt", sources=sources, name="source_0", epochs=1)
 
 
 def test_a_method_of_single_images_makes_no_model(backbone: Backbone, sources: CheckpointSources) -> None:

@@ -109,7 +109,9 @@ def test_a_configuration_beside_a_file_says_the_activation(tmp_path: Path) -> No
         backbone_entry(**beside)
 
 
-def test_a_taken_name_is_refused_before_the_configuration_is_written(tmp_path: Path) -> None:
+def test_a_taken_name_is_refused_before_the_configuration_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It once replaced the configuration of the backbone that has the name."""
     words = ("--name", "mine", "--catalog", tmp_path / "mine.yaml")
     model = {"model_cfg": json.loads(CONFIG.read_text()) | {"quick_gelu": False}}
@@ -120,6 +122,9 @@ def test_a_taken_name_is_refused_before_the_configuration_is_written(tmp_path: P
     with pytest.raises(UserError, match="already has a backbone mine"):
         invoke("backbones", "add", tmp_path / "other", *words)
     assert (tmp_path / "mine.json").read_text() == before
+    monkeypatch.chdir(tmp_path / "one")
+    invoke("backbones", "add", ".", "--catalog", tmp_path / "dot.yaml")
+    assert (tmp_path / "one.json").read_text() == before
 
 
 @pytest.mark.parametrize("name", ["config.json", "open_clip_config.json"])
