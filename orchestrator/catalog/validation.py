@@ -144,6 +144,8 @@ def _as_user_error(problem: ErrorDetails, data: Any, location: Location) -> User
         return location.unknown_name(name, problem["input"], _quoted(context["expected"]))
     if kind in ("dict_type", "model_type", "model_attributes_type"):
         return location.error(f"needs fields (name: value), not {short_repr(problem['input'])}")
+    if kind == "string_type" and not isinstance(problem["input"], list | dict | None):
+        return location.error(f"{short_repr(problem['input'])} is not text; write it in quotes")
     if kind == "tuple_type":
         return location.error(f"needs a list, not {short_repr(problem['input'])}")
     message = problem["msg"]

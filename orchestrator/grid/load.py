@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator.analysis import CostKind
 from orchestrator.analysis.rows import labels_of
 from orchestrator.catalog import BackboneEntry, Catalog, CheckpointEntry, DatasetEntry
-from orchestrator.catalog.location import Location, grids_folder
+from orchestrator.catalog.location import Location, display_path, grids_folder
 from orchestrator.catalog.validation import validated
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.cell import Cell, SourceRef
@@ -149,7 +149,7 @@ def load_grid(
         metric=file.verdict.metric,
         race=file.race,
         given=os.fspath(name_or_path),
-        notes=tuple(dict.fromkeys([*overrides.notes, *_short_trainings(sources, catalog)])),
+        notes=tuple(dict.fromkeys([*overrides.notes, *_short_trainings(sources, catalog), *_idle_fields(file, path)])),
     )
 
 
@@ -161,6 +161,13 @@ def _short_trainings(sources: Mapping[SourceRef, SourcePlan], catalog: Catalog) 
         steps, rate = recipes[short[0]].warmup_steps, recipes[short[0]].learning_rate
         what = f"ends within its warm-up of {steps} steps, before the learning rate reaches {rate:g}"
         yield f"note: the fine-tuning of {listed(short, 4)} {what}; set fine_tuning.warmup_steps or fine_tuning.epochs"
+
+
+def _idle_fields(file: GridFile, path: Path) -> Iterator[str]:
+    """Yield a note for each file that ``file`` includes whose ``verdict`` or ``race`` ``file`` does not state."""
+    for included in grid_files(path)[1:]:
+        if idle := sorted(({"verdict", "race"} & _read(included).model_fields_set) - file.model_fields_set):
+            yield f"note: a grid that includes {display_path(included)} does not take over its {' and '.join(idle)}"
 
 
 def grid_files(name_or_path: str | os.PathLike[str]) -> list[Path]:

@@ -78,6 +78,7 @@ MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("- trained", "- trained\n      - trained: {as: again}", "blocks[0].methods[2]", ("twice", "no label", "'again'")),
     ("- trained", "- trained: {as: x}\n      - trained: {rate: 1, as: x}", "blocks[0].methods[2]", ("label 'x'",)),
     ("- trained", "- trained: {as: x}\n      - trained: {rate: 1, as: ' x '}", "blocks[0].methods[2]", ("label 'x'",)),
+    ("- trained", "- trained: {as: on}", f"{METHOD}.label", ("True is not text", "in quotes")),
     ("- trained", "- trained: {as: plain}", METHOD, ("'plain'", "two methods", "blocks[0].methods[0]")),
     ("- trained", f"- trained\n{ONE_SOURCE}", "blocks[1].methods[0]", ("label 'trained'", "as: LABEL")),
     ("fewshot", "ood\n    evaluate_on: [one, one]", "blocks[0].evaluate_on", ("one", "twice")),
@@ -139,6 +140,13 @@ def test_whole_files_are_refused(load: LoadGrid, tmp_path: Path, monkeypatch: py
 def test_an_unknown_grid_suggests_the_nearest(name: str, says: str, catalog: Catalog) -> None:
     with pytest.raises(UserError, match=says):
         load_grid(name, catalog)
+
+
+def test_a_verdict_of_an_included_grid_is_not_dropped_without_a_word(load: LoadGrid, tmp_path: Path) -> None:
+    (tmp_path / "h.yaml").write_text("title: H\ninclude: [smoke]\nverdict: {metric: macro_f1}\n", encoding="utf-8")
+    (note,) = load("title: G\ninclude: [h.yaml]\n").notes
+    assert note.endswith("h.yaml does not take over its verdict")
+    assert not load("title: G\ninclude: [h.yaml]\nverdict: {metric: macro_f1}\n").notes
 
 
 def test_a_protocol_over_included_grids_alone_is_refused(load: LoadGrid) -> None:
