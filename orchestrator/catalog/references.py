@@ -18,7 +18,7 @@ from orchestrator.catalog.dataset_entry import DatasetEntry, dataset_folder, exc
 from orchestrator.catalog.location import display_path
 from orchestrator.catalog.routes import DasslRoute, ManifestRoute, OwnRoute, files_of
 from orchestrator.core.cell import BackboneRef, DatasetRef
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, explained
 from orchestrator.util.identity import fingerprint
 
 LOADER_VERSION = 2
@@ -139,11 +139,9 @@ def backbone_ref(entry: BackboneEntry) -> BackboneRef:
 def _architecture(entry: BackboneEntry) -> Any:
     if (path := entry.architecture_path) is None:
         return entry.architecture
-    try:
+    what = f"the architecture of {entry.name} cannot be read"
+    with explained(OSError, ValueError, what=what, where=display_path(path)):
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        what = f"the architecture of {entry.name} cannot be read: {error}"
-        raise UserError(what, where=display_path(path)) from None
 
 
 def _listing(folder: Path) -> list[tuple[str, int]] | None:

@@ -17,7 +17,7 @@ import yaml
 from orchestrator.catalog.location import Location, display_path
 from orchestrator.catalog.validation import as_mapping
 from orchestrator.util.atomic_files import replacing
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, explained
 
 MAX_DEPTH = 50
 """Largest number of levels in a file. libyaml recurses for every level, and a stack overflow ends the process."""
@@ -171,12 +171,11 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
         yaml.dump(document, stream)
     if not _reads_as(stream.getvalue(), wanted):
         raise location.error("cannot be changed without changing its other entries", "give another file")
-    try:
+    # A circle of links raises RuntimeError.
+    with explained(OSError, RuntimeError, what="cannot be written", where=str(location)):
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             temporary.write_text(stream.getvalue(), encoding="utf-8")
-    except (OSError, RuntimeError) as error:  # a circle of links raises RuntimeError
-        raise location.error(f"cannot be written: {error}") from None
 
 
 def _reads_as(text: str, wanted: Any) -> bool:

@@ -134,13 +134,9 @@ def _read_table(path: Path, names: Sequence[str]) -> list[list[str]]:
     A first column without a name is left out if the second column names classes, and the first one does not or has
     row numbers, as pandas writes them.
     """
-    where = f"--words {path}"
-    try:
+    where, hint = f"--words {path}", "give a CSV file in UTF-8, or JSON"
+    with explained(OSError, ValueError, csv.Error, what="the table cannot be read", where=where, hint=hint):
         lines, notes = (_rows_of_json(path), []) if path.suffix.lower() == ".json" else read_rows(path)
-    except (OSError, ValueError, csv.Error) as error:
-        raise UserError(
-            f"the table cannot be read: {error}", where=where, hint="give a CSV file in UTF-8, or JSON"
-        ) from None
     known = {*map(letters_of, names)}
     first = [line[0] for line in lines] or ["folder"]
     extra = not first[0] and (all(map(str.isdecimal, first[1:])) or known.isdisjoint(map(letters_of, first)))

@@ -21,7 +21,7 @@ from orchestrator.datasets.prepare import FetchJob, check_space
 from orchestrator.datasets.routes.parquet import features_in, read_parquet, shards_of
 from orchestrator.datasets.state import StagingArea, bytes_in, dataset_lock
 from orchestrator.util.console import print_line
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, explained
 from orchestrator.util.units import human_bytes
 
 _ADDRESS = re.compile(r"hf:(?P<repo>([\w.-]+/)?[\w.-]+)(:(?P<config>[\w.-]+))?(@(?P<splits>[\w.,-]+))?")
@@ -164,10 +164,8 @@ def _columns(shard: Path, given: Mapping[str, str]) -> dict[str, str]:
     """Return the columns of the images and of the labels. Raises ``UserError`` if no column fits, or several do."""
     import pyarrow.parquet as pq
 
-    try:
+    with explained(OSError, ValueError, what="cannot be read as parquet", where=str(shard)):
         schema = pq.read_schema(shard)
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot be read as parquet: {error}", where=str(shard)) from None
     features, chosen = features_in(schema), {}
     for key, option, kind, others in (
         ("image", "path", "Image", [field.name for field in schema if "binary" in str(field.type)]),

@@ -138,7 +138,7 @@ def model_folder(
     if text.startswith(HUB):
         folder = fetch_repository(text.removeprefix(HUB), home.absolute() / "checkpoints")[0]
     ours, theirs = folder / "open_clip_config.json", folder / "config.json"
-    try:
+    with explained(ValueError, KeyError, TypeError, what="this is no CLIP that open_clip can build", where=text):
         if ours.is_file():
             config = dict(read_json(ours))["model_cfg"]
         elif theirs.is_file():
@@ -146,8 +146,6 @@ def model_folder(
             config = (siglip_config if stated.get("model_type") == "siglip" else open_clip_config)(stated)
         else:
             raise UserError("the folder has neither open_clip_config.json nor config.json", where=text)
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"this is no CLIP that open_clip can build: {error}", where=text) from None
     weights = _single_file(folder)
     home.mkdir(parents=True, exist_ok=True)
     target = home.absolute() / f"{key}.json"
@@ -251,10 +249,8 @@ def _architecture(name: str, pretrained: str | None) -> tuple[str, dict[str, Any
     """Return the architecture's name or path for the catalog entry, and its configuration."""
     if name.endswith(".json"):
         path = Path(name).absolute()
-        try:
+        with explained(OSError, ValueError, TypeError, what="the model configuration cannot be read", where=name):
             return str(path), dict(read_json(path))
-        except (OSError, ValueError, TypeError) as error:
-            raise UserError(f"the model configuration cannot be read: {error}", where=name) from None
     known = open_clip.list_models()
     if name not in known:
         raise unknown_name("model of open_clip", name, known)

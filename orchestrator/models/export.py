@@ -32,7 +32,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.models.model_card import ModelCard, write_card
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.util.atomic_files import writing
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, explained
 
 COMPARED_IMAGES = 16
 """Number of test images whose logits are compared after a model is read back."""
@@ -92,10 +92,8 @@ def restore_model(result: Result, loaded: ArtifactCache) -> RestoredModel:
             if measured.adapted.fixed_NC is not None:
                 what = f"{cell.method.name} predicts every test image by itself or at its place in a stream"
                 raise UserError(f"{what}, so no model has this accuracy", hint="cells of other tracks have one")
-            try:
+            with explained(UnknownClassifier, what=f"the model of {cell.method.name} cannot be exported"):
                 model = model_of(result, measured.adapted, loaded)
-            except UnknownClassifier as error:
-                raise UserError(f"the model of {cell.method.name} cannot be exported: {error}") from None
     warnings = _compare(result, evaluations, loaded)
     return RestoredModel(model, how, replace(result, evaluations=evaluations).accuracies[0], warnings)
 
@@ -109,11 +107,9 @@ def readable_inputs(result: Result, loaded: ArtifactCache) -> Iterator[None]:
     if result.cell.dataset.name not in loaded.catalog.datasets:
         what = f"the cell's dataset {result.cell.dataset.name} is in no catalog file"
         raise UserError(what, hint="give the --catalog that the grid was run with")
-    try:
+    hint = "run the grid on an empty --store, which builds the input again, and use that store"
+    with explained(FileNotFoundError, what=f"an input of {result.cell.id} is missing", hint=hint):
         yield
-    except FileNotFoundError as error:
-        hint = "run the grid on an empty --store, which builds the input again, and use that store"
-        raise UserError(f"an input of {result.cell.id} is missing: {error}", hint=hint) from None
 
 
 def save_model(

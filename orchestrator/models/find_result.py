@@ -2,7 +2,7 @@
 
 from orchestrator.store import Store
 from orchestrator.store.results import Result
-from orchestrator.util.errors import UserError, one_line, unknown_name
+from orchestrator.util.errors import UserError, explained, one_line, unknown_name
 from orchestrator.util.units import listed
 
 
@@ -23,7 +23,5 @@ def find_result(store: Store, wanted: str) -> Result:
     if len(found) > 1:
         hint = "give more of the id:\n  " + listed(found, 8, "\n  ")
         raise UserError(f"the ids of {len(found)} cells begin with {wanted!r}", where=store.url, hint=hint)
-    try:
+    with explained(ValueError, what=f"the result of {found[0]} cannot be read", hint="run the cell's grid again"):
         return store.read_result(found[0])
-    except ValueError as error:
-        raise UserError(f"the result of {found[0]} cannot be read: {error}", hint="run the cell's grid again") from None

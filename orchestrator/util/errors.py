@@ -28,12 +28,15 @@ class UserError(Exception):
 
 
 @contextmanager
-def explained(*kinds: type[Exception], where: str = "", hint: str = "") -> Iterator[None]:
-    """Turn an error of one of these kinds into a :class:`UserError` with the same text. Users must understand it."""
+def explained(*kinds: type[Exception], what: str = "", where: str = "", hint: str = "") -> Iterator[None]:
+    """Turn an error of one of these kinds into a :class:`UserError` with the same text, after ``what`` and a colon.
+
+    Users must understand the text.
+    """
     try:
         yield
     except kinds as error:
-        raise UserError(str(error), where=where, hint=hint) from None
+        raise UserError(f"{what}: {error}" if what else str(error), where=where, hint=hint) from None
 
 
 LONGEST = 200

@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path, PurePosixPath
 
 from orchestrator.datasets.routes.tar_shards import TarMember
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, explained
 
 MAX_GROWTH = 100
 """Largest ratio of unpacked to packed bytes. Photographs hardly grow, tables grow tenfold, zip bombs thousandfold."""
@@ -32,15 +32,12 @@ def unpack(archive: Path, folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     unpacking = _Unpacking(archive, folder)
-    try:
+    what, hint = f"{archive.name} is damaged, truncated or no archive", "remove it; the same command fetches it again"
+    with explained(*DAMAGED, what=what, where=str(archive), hint=hint):
         if zipfile.is_zipfile(archive) and not tarfile.is_tarfile(archive):  # a tar may end with a zip
             unpacking.unpack_zip()
         else:
             unpacking.unpack_tar()
-    except DAMAGED as error:
-        what = f"{archive.name} is damaged, truncated or no archive: {error}"
-        hint = "remove the archive, and run the same command to fetch it again"
-        raise UserError(what, where=str(archive), hint=hint) from None
 
 
 class _Unpacking:

@@ -15,11 +15,12 @@ from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import DasslRoute, is_inside
 from orchestrator.datasets.part import Contents, file_part
 from orchestrator.datasets.routes.class_folders import find_class_folders, wnid_part, wnids
-from orchestrator.util.errors import UserError, shorten
+from orchestrator.util.errors import UserError, explained, shorten
 from orchestrator.util.units import listed
 
 PARTS = ("train", "val", "test")
 SHOWN = 3
+_AGAIN = "take the file again from the links in CoOp's DATASETS.md"
 _JPEG = re.compile(r"\.jpe?g$", re.IGNORECASE)
 
 Rows = Sequence[tuple[str, int, str]]
@@ -35,10 +36,8 @@ def read_zhou_split(entry: DatasetEntry, folder: Path) -> Contents:
     assert isinstance(entry.route, DasslRoute)
     assert entry.route.file is not None
     path = folder / entry.route.file
-    try:
+    with explained(OSError, ValueError, RecursionError, what="cannot be read", where=str(path), hint=_AGAIN):
         split = json.loads(path.read_bytes().decode("utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path, f"cannot be read: {shorten(str(error))}") from None
     if not isinstance(split, dict) or not all(isinstance(split.get(part), list) for part in PARTS):
         raise _damaged(path, "does not have the three lists train, val and test")
     for part in PARTS:
@@ -69,10 +68,8 @@ def read_aircraft_lists(entry: DatasetEntry, folder: Path) -> Contents:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
+    with explained(OSError, UnicodeDecodeError, what="cannot be read", where=str(path), hint=_AGAIN):
         return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise _damaged(path, f"cannot be read: {error}") from None
 
 
 def read_imagenet_folders(entry: DatasetEntry, folder: Path) -> Contents:
@@ -145,4 +142,4 @@ def _refuse_missing(images: Sequence[str], root: Path, path: Path) -> None:
 
 
 def _damaged(path: Path, what: str) -> UserError:
-    return UserError(what, where=str(path), hint="take the file again from the links in CoOp's DATASETS.md")
+    return UserError(what, where=str(path), hint=_AGAIN)

@@ -25,7 +25,7 @@ from orchestrator.datasets.part import Contents, Part, file_part, make_part
 from orchestrator.datasets.routes.parquet import SHARD, Shards, names_in
 from orchestrator.datasets.routes.tar_shards import folder_of, part_in, parts_by_name, read_shards
 from orchestrator.datasets.text_tables import read_rows
-from orchestrator.util.errors import UserError, shorten
+from orchestrator.util.errors import UserError, explained, shorten
 from orchestrator.util.grouping import grouped
 from orchestrator.util.units import listed, pluralize
 
@@ -149,14 +149,13 @@ def _from_root(table: Table, folder: Path, root: Path) -> Table:
 
 
 def _read_file(path: Path) -> Table:
-    try:
+    errors = (OSError, ValueError, RecursionError, csv.Error)
+    with explained(*errors, what="cannot be read as a table", where=str(path)):
         if path.suffix.lower() == ".parquet":
             return _read_parquet_table(path)
         if path.suffix.lower() in (".json", ".jsonl"):
             return _read_json_table(path)
         rows, notes = read_rows(path)
-    except (OSError, ValueError, RecursionError, csv.Error) as error:
-        raise UserError(f"cannot be read as a table: {error}", where=str(path)) from None
     names, *rows = rows or [[]]
     if image := next((name for name in names if is_image(Path(name))), None):
         what = f"the first line has the image {image}, not names of columns"

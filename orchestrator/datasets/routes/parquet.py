@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute, PartName
 from orchestrator.datasets.part import Contents, Part, make_part, numbered_classes, refetch_hint
-from orchestrator.util.errors import UserError, shorten
+from orchestrator.util.errors import UserError, explained, shorten
 from orchestrator.util.grouping import grouped
 from orchestrator.util.units import pluralize
 
@@ -121,15 +121,14 @@ class Shards:
         self.values: list[Any] = []
         self.named = set[tuple[str, ...] | None]()  # the class names in each file's metadata
         for path in paths:
-            try:
+            place = str(folder / path)
+            with explained(pa.ArrowException, OSError, what="cannot be read as parquet", where=place):
                 file = pq.ParquetFile(folder / path, memory_map=True)
                 if absent := {image, label} - set(file.schema_arrow.names):
                     what = f"has no column {min(absent)!r}, only {', '.join(file.schema_arrow.names)}"
-                    raise UserError(what, where=str(folder / path))
+                    raise UserError(what, where=place)
                 read = file.read(columns=[label], use_threads=False).column(label).to_pylist()
                 self.values += [int(v) if isinstance(v, float) and v.is_integer() else v for v in read]
-            except (pa.ArrowException, OSError) as error:
-                raise UserError(f"cannot be read as parquet: {error}", where=str(folder / path)) from None
             self.files.append(file)
             self.named.add(names_in(file.schema_arrow, label))
         self.groups = [(file, group) for file in self.files for group in range(file.num_row_groups)]

@@ -19,7 +19,7 @@ from typing import Self
 from bolt.clip.image_files import ImageSource
 from bolt.image_folders import image_suffixes, part_of
 from orchestrator.catalog.routes import TABLES, files_of
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, explained
 
 TEXTS = ("cls", "txt", "json")
 MAX_TEXT = 1 << 20
@@ -134,34 +134,30 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
 def _samples(shard: Path, unused: Counter[str]) -> dict[str, _Sample]:
     """Return the samples of a shard by name; ``unused`` counts the members that are in no sample."""
     found: defaultdict[str, _Sample] = defaultdict(lambda: ({}, {}))
-    try:
-        with tarfile.open(shard, "r:", tarinfo=TarMember) as stream:
-            for member in stream:
-                path = PurePosixPath(member.name.removeprefix("./"))
-                key, _, suffix = path.name.partition(".")
-                if not member.isreg() or not key or member.issparse():
-                    unused["links, hidden and special files"] += not member.isdir()
-                    continue
-                is_image = PurePosixPath(path.name).suffix.lower() in image_suffixes()
-                if not is_image and suffix.lower() not in TEXTS:
-                    unused["files that are neither images nor labels"] += 1
-                    continue
-                images, texts = found[(path.parent / key).as_posix()]
-                if not is_image:
-                    if member.size > MAX_TEXT:
-                        raise UserError(f"{member.name} is larger than {MAX_TEXT} bytes", where=str(shard))
-                    content = stream.extractfile(member)
-                    texts |= _texts(suffix.lower(), content.read() if content else b"")
-                elif suffix in images:
-                    raise UserError(f"{member.name} is there twice", where=str(shard))
-                else:
-                    images[suffix] = partial(_bytes_of, shard, member.offset_data, member.size)
-            after = _bytes_of(shard, stream.offset, 1 << 16).read()
-            unused["parts of shards after their end mark, as in joined tar files"] += bool(after.strip(b"\0"))
-    except FileNotFoundError:
-        raise UserError("there is no such shard", where=str(shard)) from None
-    except (tarfile.TarError, OSError, ValueError, RecursionError) as error:
-        raise UserError(f"cannot be read as a tar file of samples: {error}", where=str(shard)) from None
+    errors, what = (tarfile.TarError, OSError, ValueError, RecursionError), "cannot be read as a tar file of samples"
+    with explained(*errors, what=what, where=str(shard)), tarfile.open(shard, "r:", tarinfo=TarMember) as stream:
+        for member in stream:
+            path = PurePosixPath(member.name.removeprefix("./"))
+            key, _, suffix = path.name.partition(".")
+            if not member.isreg() or not key or member.issparse():
+                unused["links, hidden and special files"] += not member.isdir()
+                continue
+            is_image = PurePosixPath(path.name).suffix.lower() in image_suffixes()
+            if not is_image and suffix.lower() not in TEXTS:
+                unused["files that are neither images nor labels"] += 1
+                continue
+            images, texts = found[(path.parent / key).as_posix()]
+            if not is_image:
+                if member.size > MAX_TEXT:
+                    raise UserError(f"{member.name} is larger than {MAX_TEXT} bytes", where=str(shard))
+                content = stream.extractfile(member)
+                texts |= _texts(suffix.lower(), content.read() if content else b"")
+            elif suffix in images:
+                raise UserError(f"{member.name} is there twice", where=str(shard))
+            else:
+                images[suffix] = partial(_bytes_of, shard, member.offset_data, member.size)
+        after = _bytes_of(shard, stream.offset, 1 << 16).read()
+        unused["parts of shards after their end mark, as in joined tar files"] += bool(after.strip(b"\0"))
     return dict(found)
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import TorchvisionRoute
 from orchestrator.datasets.part import Contents, Part, make_part, numbered_classes, refetch_hint
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, explained
 
 CHECKSUM = re.compile(r"[0-9a-f]{32}")
 
@@ -45,14 +45,13 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> Contents:
     for name, argument_sets in route.arguments.items():
         pieces = []
         for arguments in argument_sets:
-            try:
+            what = f"torchvision's {route.dataset}({_shown(arguments)}) cannot be read"
+            # For damaged files, parsers raise errors of many classes.
+            with explained(Exception, what=what, where=str(folder), hint=refetch_hint(entry)):
                 if route.dataset.startswith("CIFAR"):
                     for file in (reader.meta["filename"], *(file for file, _ in reader.train_list + reader.test_list)):
                         refuse_foreign_pickle(folder / reader.base_folder / file)
                 dataset = reader(root=str(folder), **arguments)
-            except Exception as error:  # for damaged files, parsers raise errors of many classes
-                what = f"torchvision's {route.dataset}({_shown(arguments)}) cannot be read: {error}"
-                raise UserError(what, where=str(folder), hint=refetch_hint(entry)) from error
             found = _class_names(dataset)
             if found is not None and names not in (None, found):
                 raise UserError("the parts, such as train and test, do not have the same classes", where=str(folder))
