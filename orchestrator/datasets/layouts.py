@@ -188,7 +188,10 @@ def _classes(parts: Mapping[str, Path], folder: Path) -> list[Path]:
     hint += f"; if the tar files are shards of WebDataset, give all: data add {folder}/*.tar" * (".tar" in kinds)
     if table:
         same = sorted(path for path in files if path.name == table.name and part_in(path.parent.name)) or [table]
-        hint += f"; if {table.name} lists the images' classes: data add {shlex.join(map(str, same))}"
+        every = shlex.join(map(str, same))
+        if table.suffix == ".parquet" and len(same) == 1:  # the parts and shards of a dataset lie side by side
+            every = f"{shlex.quote(str(table.parent))}/*.parquet"
+        hint += f"; if {table.name} lists the images' classes: data add {every}"
     if wrong:
         before = "classes are in train/CLASS/ and test/CLASS/, or side by side: "
         raise UserError(wrong, where=str(root), hint=before + hint)

@@ -263,6 +263,14 @@ def test_a_table_beside_the_images_is_pointed_to(place: str, tmp_path: Path) -> 
     refused(tmp_path, re.escape(f"if labels.csv lists the images' classes: data add '{table}'"))
 
 
+def test_all_parquet_files_of_a_folder_are_pointed_to(tmp_path: Path) -> None:
+    """Regression: the message named the file of the training images alone."""
+    folder = tmp_path / "Table ware" / "data"
+    folder.mkdir(parents=True)
+    (folder / "train.parquet").touch()
+    refused(tmp_path, re.escape(f"data add '{folder}'/*.parquet"))
+
+
 def test_an_existing_name_is_refused(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 3)
     text = refused(tmp_path, "there is a dataset 'mnist' already, in grids/datasets/general.yaml", name="mnist")
