@@ -70,9 +70,8 @@ def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | 
     groups = {}
     for name, tensor in tensors.items():
         shape = tuple(tensor.shape)[::-1] if name == PROJECTION else tuple(tensor.shape)
-        drawn = torch.randint(
-            group_count, shape, generator=torch_generator("atlas partition", group_count, *shape, *axes)
-        )
+        generator = torch_generator("atlas partition", group_count, *shape, *axes)
+        drawn = torch.randint(group_count, shape, generator=generator)
         groups[name] = drawn.T if name == PROJECTION else drawn
     return groups
 

@@ -274,7 +274,7 @@ class Method:
         if task.protocol.config_selection == "fixed" or len(candidates) == 1:
             return self.adapt(task, settings)
         assert task.oracle is not None, "under this switch every task has an oracle"
-        unreported = dataclasses.replace(task, report=_ignore, after_epoch=_ignore)
+        unreported = dataclasses.replace(task, report=lambda *_: None, after_epoch=lambda *_: None)
         scores = [task.oracle(self.adapt(unreported, candidate)) for candidate in candidates]
         best = candidates[scores.index(max(scores))]
         selected = {
@@ -284,10 +284,6 @@ class Method:
         }
         adapted = self.adapt(task, best)
         return dataclasses.replace(adapted, details={**adapted.details, **selected})
-
-
-def _ignore(epoch: int, value: Any) -> None:
-    """Do nothing."""
 
 
 def _check_type(name: str, value: Any, annotation: Any) -> None:

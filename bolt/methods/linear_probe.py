@@ -79,6 +79,10 @@ class LinearProbeSettings(TrainingRecipe):
     folds: AtLeast2 = 4
 
 
+_SEARCHED = ("logit_steps", "one_shot_move", "folds")
+"""The settings of the search for the learning rate."""
+
+
 def _candidates(settings: LinearProbeSettings) -> tuple[LinearProbeSettings, ...]:
     """Return the authors' sweep: the given learning rate and a tenth of it."""
     fixed = replace(settings, search="fixed")
@@ -99,12 +103,10 @@ def _candidates(settings: LinearProbeSettings) -> tuple[LinearProbeSettings, ...
             ("learning_rate",),
             {"search": "fixed", "config_selection": "best_on_test", "linear_probe": "as_published"},
         ),
-        Idle(("logit_steps", "one_shot_move", "folds"), {"search": "support"}),
-        Idle(("search", "logit_steps", "one_shot_move", "folds"), {"config_selection": "fixed"}, noted=True),
+        Idle(_SEARCHED, {"search": "support"}),
+        Idle(("search", *_SEARCHED), {"config_selection": "fixed"}, noted=True),
         Idle(
-            ("search", "logit_steps", "one_shot_move", "folds", "schedule", "warmup_fraction", "warmup_steps"),
-            {"linear_probe": "sound"},
-            noted=True,
+            ("search", *_SEARCHED, "schedule", "warmup_fraction", "warmup_steps"), {"linear_probe": "sound"}, noted=True
         ),
     ),
 )

@@ -104,6 +104,9 @@ class LpPlusPlusSettings(Checked):
     folds: AtLeast2 = 4
 
 
+_SEARCHED = ("step_counts", "one_shot_steps", "folds")
+"""The settings of the search for the number of steps."""
+
 Step = Callable[[int, Tensor], Tensor]
 """``step(number, unit_ND)`` updates the blend, and returns the loss before the update."""
 
@@ -121,14 +124,10 @@ Step = Callable[[int, Tensor], Tensor]
     idle=(
         Idle(("steps",), {"search": "fixed", "variant": "official_code", "lp_plus_plus": "as_published"}),
         Idle(("weight_decay",), {"lp_plus_plus": "as_published"}),
-        Idle(("search", "step_counts", "one_shot_steps", "folds", "momentum"), {"variant": "paper"}),
-        Idle(("step_counts", "one_shot_steps", "folds"), {"search": "support"}),
+        Idle(("search", *_SEARCHED, "momentum"), {"variant": "paper"}),
+        Idle(_SEARCHED, {"search": "support"}),
         Idle(("weight_decay",), {"config_selection": "fixed"}, noted=True),
-        Idle(
-            ("search", "step_counts", "one_shot_steps", "folds", "momentum", "variant"),
-            {"lp_plus_plus": "sound"},
-            noted=True,
-        ),
+        Idle(("search", *_SEARCHED, "momentum", "variant"), {"lp_plus_plus": "sound"}, noted=True),
     ),
 )
 def adapt(task: Task, settings: LpPlusPlusSettings) -> Adapted:

@@ -105,9 +105,8 @@ class Caches:
         self.settings = settings
         self.positive = LowestEntropies(settings.capacity)
         self.negative = LowestEntropies(settings.capacity_negative)
-        beta_K = torch.cat(
-            [torch.full((positive_rows,), settings.beta), torch.full((negative_rows,), settings.beta_negative)]
-        ).to(head_CD)
+        betas = [settings.beta] * positive_rows + [settings.beta_negative] * negative_rows
+        beta_K = torch.tensor(betas).to(head_CD)
         keys_KD = torch.zeros(len(beta_K), width).to(head_CD)
         self.classifier = CacheClassifier(
             head_CD, keys_KD, torch.zeros(len(beta_K), classes).to(head_CD), scale, 1.0, beta_K

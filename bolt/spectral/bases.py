@@ -75,8 +75,7 @@ def pretrained_basis(weight: Tensor, width: int, trailing: bool = False) -> Basi
 
 def random_basis(matrix_shape: tuple[int, int], width: int, generator: torch.Generator) -> Basis:
     """Return a basis of ``width`` random columns for a matrix (m, n); u and v are drawn independently, on the CPU."""
-    u, v = (complete_columns(torch.zeros(rows, 0), width, generator) for rows in matrix_shape)
-    return Basis(u, v)
+    return Basis(*(complete_columns(torch.zeros(rows, 0), width, generator) for rows in matrix_shape))
 
 
 def _stacked(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -110,8 +109,7 @@ def tsv_merge(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -
     :func:`orthonormal_basis`, linearly dependent directions are left out together with their singular values, so a task
     that is given twice counts once.
     """
-    u, s, v = _stacked(
-        truncate_directions(directions, max(1, min(matrix_shape) // max(1, len(directions)))), matrix_shape
-    )
+    share = max(1, min(matrix_shape) // max(1, len(directions)))
+    u, s, v = _stacked(truncate_directions(directions, share), matrix_shape)
     u_factor, v_factor, kept = paired_polar_factors(u, v)
     return u_factor * s[kept] @ v_factor.mT

@@ -40,10 +40,8 @@ def top_directions(matrix: Tensor, k: int) -> Directions:
     noise = max(matrix.shape) * torch.finfo(matrix.dtype).eps
     left, s, right = (_svd if matrix.dtype == torch.float64 else _svd_by_gram)(tall, k, noise)
     u, v = (left, right) if matrix.shape[0] >= matrix.shape[1] else (right, left)
-    if len(s):
-        peak = u.gather(0, u.abs().argmax(dim=0, keepdim=True))
-        u, v = u * peak.sign(), v * peak.sign()
-    return Directions(*(part.to(matrix.dtype).contiguous() for part in (u, s, v)))
+    sign = u.gather(0, u.abs().argmax(dim=0, keepdim=True)).sign()
+    return Directions(*(part.to(matrix.dtype).contiguous() for part in (u * sign, s, v * sign)))
 
 
 def _svd(tall: Tensor, k: int, noise: float) -> tuple[Tensor, Tensor, Tensor]:

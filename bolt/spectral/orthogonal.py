@@ -53,8 +53,6 @@ def whiten(stack: Tensor, epsilon: float) -> Tensor:
     values are far above the square root of epsilon. Smaller singular values shrink towards zero. So dependent columns
     need no special treatment, but the resulting columns are then shorter than 1.
     """
-    if stack.shape[1] == 0:
-        return stack
     wide = stack.double()
     values, vectors = torch.linalg.eigh(wide.mT @ wide)
     inverse_root = vectors * (values.clamp_min(0) + epsilon).rsqrt() @ vectors.mT

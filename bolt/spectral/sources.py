@@ -182,8 +182,7 @@ def build_basis(sources: Sources, recipe: BasisRecipe, matrix: str, weight: Tens
 
 
 def _basis_of_sources(sources: Sources, recipe: BasisRecipe, matrix: str, shape: tuple[int, int]) -> PooledBasis:
-    m, n = shape
-    count, limit = len(sources.names), min(m, n)
+    count, limit = len(sources.names), min(shape)
     padding, room = recipe.room > count, recipe.room
     per_source = directions_per_source(recipe.top_k, limit, room)
     whitening = recipe.orthogonalisation == "whitening"
@@ -195,9 +194,9 @@ def _basis_of_sources(sources: Sources, recipe: BasisRecipe, matrix: str, shape:
     else:
         directions = truncate_directions(sources.directions(matrix, recipe.top_k), per_source)
         if whitening:
-            basis = whitened_basis(directions, (m, n), recipe.whitening_epsilon)
+            basis = whitened_basis(directions, shape, recipe.whitening_epsilon)
         else:
-            basis = orthonormal_basis(directions, (m, n))
+            basis = orthonormal_basis(directions, shape)
     if padding and not whitening:  # whitening would only add columns of zeros
         basis = padded_basis(basis, per_source * room, torch_generator("padding", matrix))
     return PooledBasis(basis, diagonal_coefficients(basis, sources.mean_task_vector(matrix)))

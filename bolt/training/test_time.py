@@ -157,7 +157,6 @@ def unlabelled_losses(task: Task, encode: Map, classify: Map, batch_size: int, s
 
 def _starting_logits(task: Task, unlabelled: Unlabelled, start: ImageTower | None) -> Tensor:
     """Return the text head's logits (N, C) of the test images under ``start`` or the frozen tower, on the CPU."""
-    classify = task.text_head
     if start is None:
         features_ND = unlabelled.features().to(task.head_CD)
     else:
@@ -165,7 +164,7 @@ def _starting_logits(task: Task, unlabelled: Unlabelled, start: ImageTower | Non
         features_ND = torch.cat(
             [task.backbone.encode_images(unlabelled.pixels(EVALUATION_VIEW, rows), start) for rows in batches]
         )
-    logits_NC = classify(features_ND).float().cpu()
+    logits_NC = task.text_head(features_ND).float().cpu()
     if not bool(torch.isfinite(logits_NC).all()):
         raise Diverged("before training, logits of the test images are NaN or infinite, so no image can be trusted")
     return logits_NC

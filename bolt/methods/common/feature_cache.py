@@ -112,12 +112,10 @@ def choose_alpha_beta(task: Task, cache: FeatureCache, settings: CacheSettings) 
     held_out = unit_validation_features(task)
     if held_out is None and fewest_images(task.support.labels_N) < 2:
         return replace(cache, alpha=settings.one_shot_alpha), {"search": NO_HOLD_OUT}
+    queries_BD, labels_B = held_out or (unit_support_features(task, EVALUATION_VIEW), cache.values_NC.argmax(dim=-1))
+    affinity_BN = cache.affinity(queries_BD)
     if held_out is None:
-        queries_BD, labels_B = unit_support_features(task, EVALUATION_VIEW), cache.values_NC.argmax(dim=-1)
-        affinity_BN = cache.affinity(queries_BD).fill_diagonal_(-torch.inf)
-    else:
-        queries_BD, labels_B = held_out
-        affinity_BN = cache.affinity(queries_BD)
+        affinity_BN.fill_diagonal_(-torch.inf)
     text_BC = cache.scale * queries_BD @ cache.head_CD.T
     grid = search_grid(settings.beta_max, settings.alpha_max)
     beta, alpha = search_alpha_beta(text_BC, affinity_BN, cache.values_NC, labels_B, *grid)

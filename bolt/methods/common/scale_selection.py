@@ -106,7 +106,6 @@ def _logits(task: Task, tower: ImageTower, candidate: int) -> Iterator[tuple[Ten
 
     The images are those of the support or, at test time, at most 1,000 of the unlabelled test images.
     """
-    classify = task.text_head
     if task.unlabelled is None:
         view = EVALUATION_VIEW if task.protocol.alpha_views == "plain" else EVALUATION_VIEW + 1 + candidate
         pixels, chosen = task.support.pixels, torch.arange(len(task.support))
@@ -114,7 +113,7 @@ def _logits(task: Task, tower: ImageTower, candidate: int) -> Iterator[tuple[Ten
         view, pixels = EVALUATION_VIEW, task.unlabelled.pixels
         chosen = task.unlabelled.order("alpha", 0, len(task.unlabelled))[:_UNLABELLED].sort().values
     for rows in torch.split(chosen, _BATCH):
-        yield rows, classify(task.backbone.encode_images(pixels(view, rows), tower))
+        yield rows, task.text_head(task.backbone.encode_images(pixels(view, rows), tower))
 
 
 def _test_accuracy(task: Task, tower: ImageTower, candidate: int) -> float:
