@@ -16,6 +16,7 @@ Shape legend: N support images, B held-out images.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -126,12 +127,10 @@ def adapt(task: Task, settings: AutoSettings) -> Adapted:
     details = {key: 100 * correct[text] / size for key, text in _detail_keys(settings) if text in correct}
     chosen_by = f"{_folds(task, settings)} folds of the support" if correct else NO_HOLD_OUT
     for candidate in ranked:
-        try:
+        with suppress(Diverged):
             adapted = candidate.adapt(task)
-        except Diverged:
-            continue
-        chosen = {"chosen": candidate.text, "chosen_by": chosen_by}
-        return replace(adapted, details={**adapted.details, **chosen, **details})
+            chosen = {"chosen": candidate.text, "chosen_by": chosen_by}
+            return replace(adapted, details={**adapted.details, **chosen, **details})
     raise Diverged(f"the training of every candidate diverged: {', '.join(settings.candidates)}")
 
 
@@ -146,15 +145,13 @@ def _correct_images(task: Task, settings: AutoSettings) -> dict[str, int]:
     fold_N = stratified_folds(labels_N, _folds(task, settings))
     correct = {}
     for candidate in settings.parsed:
-        count = 0
-        try:
+        with suppress(Diverged, NonFiniteLogits):
+            count = 0
             for fold in range(int(fold_N.max()) + 1):
                 held_out_B = torch.nonzero(fold_N == fold).flatten()
                 found_B = held_out_logits(task, candidate, held_out_B).argmax(-1)
                 count += int((found_B == labels_N[held_out_B]).sum())
-        except (Diverged, NonFiniteLogits):
-            continue
-        correct[candidate.text] = count
+            correct[candidate.text] = count
     return correct
 
 

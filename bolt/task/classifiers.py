@@ -162,6 +162,9 @@ class CacheClassifier(Classifier, kind="cache"):
 class BlendClassifier(Classifier, kind="blend"):
     """LP++: ``w_c . f + b_c + alpha_c (t_c . f)`` of unit features f and unit text embeddings t_c.
 
+    In training, several classifiers with images of their own can be a stack: ``weight_CE`` and ``alpha_C`` then have a
+    leading axis.
+
     Attributes:
         head_CD: unit text embeddings, t; not trained.
         weight_CE: w with b as its last column.
@@ -173,7 +176,11 @@ class BlendClassifier(Classifier, kind="blend"):
     alpha_C: Tensor
 
     def logits(self, unit_BD: Tensor) -> Tensor:
-        return append_one(unit_BD) @ self.weight_CE.T + self.alpha_C * (unit_BD @ self.head_CD.T)
+        return self.logits_of(append_one(unit_BD), unit_BD @ self.head_CD.T)
+
+    def logits_of(self, ones_BE: Tensor, text_BC: Tensor) -> Tensor:
+        """Return the logits (B, C) from the features with a 1 appended, and from their cosines with the text."""
+        return ones_BE @ self.weight_CE.mT + self.alpha_C[..., None, :] * text_BC
 
 
 @dataclass(frozen=True, eq=False)

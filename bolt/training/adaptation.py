@@ -7,8 +7,8 @@ methods.
 Shape legend: N support images, B batch, C classes, D joint embedding width, S image side.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -95,7 +95,7 @@ def train(
 
 def fit_task(
     task: Task,
-    parameters: Iterable[Tensor],
+    parameters: Sequence[Tensor],
     loss_of_rows: Callable[[int, Tensor], Tensor],
     order: Callable[[int], Tensor],
     recipe: TrainingRecipe,
@@ -110,9 +110,8 @@ def fit_task(
         make: makes the method's result from the current parameters.
     """
     options["on_epoch_end"] = lambda epoch, state: task.after_epoch(epoch, make)
-    trained = list(parameters)
-    fit(trained, loss_of_rows, order, recipe, task.protocol, task.report, **options)
-    for tensor in trained:
+    fit(parameters, loss_of_rows, order, recipe, task.protocol, task.report, **options)
+    for tensor in parameters:
         tensor.requires_grad_(False)
     return make()
 
@@ -150,8 +149,7 @@ def adapted(task: Task, trainable: Trainable, **more: Any) -> Adapted:
     """Return the method's result with the current parameters. ``more`` sets further fields of the result."""
     classify = trainable.classifier() if trainable.classifier else trainable.classify or task.text_head
     count = sum(tensor.numel() for tensor in trainable.parameters)
-    made = Adapted(classify, trainable.current(), count, embed_classes=trainable.embed_classes)
-    return replace(made, **more)
+    return Adapted(classify, trainable.current(), count, embed_classes=trainable.embed_classes, **more)
 
 
 def oversampling(size: int, batch_size: int, min_batches: int) -> int:

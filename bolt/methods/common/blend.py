@@ -24,18 +24,7 @@ then starts near 60."""
 
 @dataclass(frozen=True, eq=False)
 class Blend(BlendClassifier):
-    """LP++'s classifier while it is trained; its tensors are updated in place.
-
-    F classifiers, each with a support of its own, can be trained at once as a stack: ``weight_CE`` and ``alpha_C`` then
-    have a leading axis F.
-    """
-
-    def logits(self, unit_ND: Tensor) -> Tensor:
-        return self.logits_of(append_one(unit_ND), unit_ND @ self.head_CD.T)
-
-    def logits_of(self, ones_NE: Tensor, text_NC: Tensor) -> Tensor:
-        """Return the logits (N, C) from the features with a 1 appended, and from their cosines with the text."""
-        return ones_NE @ self.weight_CE.mT + self.alpha_C[..., None, :] * text_NC
+    """LP++'s classifier, or a stack of them, while it is trained; its tensors are updated in place."""
 
     def gradients(self, unit_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the mean cross-entropy, and its gradients with respect to ``weight_CE`` and ``alpha_C``."""

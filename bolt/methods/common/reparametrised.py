@@ -42,21 +42,16 @@ def weight_matrices(tower: ImageTower, kinds: Collection[str] = tuple(MATRIX_KIN
 
 
 def train_changes(task: Task, recipe: TrainingRecipe, changes: Mapping[str, MatrixChange]) -> Adapted:
-    """Train changes of weight matrices on the support. ``changes``: open_clip's name of a matrix -> its change."""
-    trainable = reparametrised_tower(task.backbone.tower, changes)
-    return replace(train(task, trainable, recipe), details={"matrices": len(changes)})
-
-
-def reparametrised_tower(tower: ImageTower, changes: Mapping[str, MatrixChange]) -> Trainable:
-    """Return the tower for training: each weight matrix W in ``changes`` becomes ``W + change``, all else is frozen.
+    """Train the tower on the support: each weight matrix W in ``changes`` becomes ``W + change``, all else is frozen.
 
     The keys of ``changes`` are open_clip's names. The sums are computed without autocast, because bfloat16 would lose a
     small change.
     """
+    tower = task.backbone.tower
     own = tower.own_tensors()
 
     def weights() -> dict[str, Tensor]:
-        with torch.autocast(next(iter(own.values())).device.type, enabled=False):
+        with torch.autocast(task.backbone.device.type, enabled=False):
             return {name: own[name] + matrix.change() for name, matrix in changes.items()}
 
     @torch.no_grad()
@@ -64,4 +59,5 @@ def reparametrised_tower(tower: ImageTower, changes: Mapping[str, MatrixChange])
         return tower.replaced(weights())
 
     trained = [tensor for matrix in changes.values() for tensor in matrix.trained]
-    return Trainable(lambda images_B3SS: tower.embed_with(weights(), images_B3SS), trained, current)
+    trainable = Trainable(lambda images_B3SS: tower.embed_with(weights(), images_B3SS), trained, current)
+    return replace(train(task, trainable, recipe), details={"matrices": len(changes)})
