@@ -285,7 +285,7 @@ class Backbone:
 
 
 def prompt_lists(prompts: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | dict[str, list[str]]:
-    """Return templates, or the sentences of each class, as lists.
+    """Return templates, or the sentences of each class, as lists. A template may be a function of the class name.
 
     Raises ``ValueError`` for a single text, for a set (it has no order), for a list with an item that is no text, and
     for another placeholder than ``{}``.
@@ -293,6 +293,8 @@ def prompt_lists(prompts: Iterable[str] | Mapping[str, Iterable[str]]) -> list[s
     if isinstance(prompts, Mapping):
         by_class = {name: _texts(each, f"the prompts of {name!r}") for name, each in prompts.items()}
         return {name: check_placeholders(each) for name, each in by_class.items()}
+    if isinstance(prompts, list | tuple):  # open_clip's templates are functions
+        prompts = [prompt("{}") if callable(prompt) else prompt for prompt in prompts]
     return check_placeholders(_texts(prompts))
 
 

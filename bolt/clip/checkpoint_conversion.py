@@ -142,7 +142,8 @@ def _squared_norm(tensors: Iterable[Tensor]) -> float:
 
 def _with_siglip(tensors: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], bool]:
     """Return the tensors, with a SigLIP image tower of transformers in open_clip's form, and whether there is one."""
-    found = [name.removesuffix(PROBE) + VISION for name in tensors if f".{name}".endswith(f".{PROBE}")]
+    probe = PROBE.removeprefix(VISION)  # a SiglipVisionModel of transformers 5 has no prefix
+    found = [name.removesuffix(probe) for name in tensors if f".{name}".endswith(f".{probe}")]
     if len(found) != 1:
         return tensors, False
     inner = {VISION + name.removeprefix(found[0]): each for name, each in tensors.items() if name.startswith(found[0])}

@@ -131,6 +131,8 @@ def test_zero_shot_head(backbone: Backbone) -> None:
         prompts = backbone.encode_prompts([template.replace("{}", name) for template in templates])
         torch.testing.assert_close(row, F.normalize(F.normalize(prompts, dim=-1).mean(dim=0), dim=0))
     torch.testing.assert_close(head.norm(dim=-1), torch.ones(2))
+    as_functions: Any = [lambda name: f"a {name}.", lambda name: f"the {name} of {name}"]  # as open_clip has templates
+    assert torch.equal(backbone.zero_shot_head(names, as_functions), head)
 
 
 @pytest.mark.parametrize(

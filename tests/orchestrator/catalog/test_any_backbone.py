@@ -222,6 +222,9 @@ def test_a_folder_of_a_siglip_of_transformers_is_a_backbone(tmp_path: Path, monk
     source = convert_image_tower(tuned | {"classifier.weight": torch.ones(2)}, tower)
     assert all(torch.equal(source.tensors[name], 1.01 * own) for name, own in tower.state_dict_open_clip().items())
     assert source.layout == "SigLIP of transformers"
+    bare = {name.removeprefix("model.vision_model."): each for name, each in tuned.items() if "vision_model" in name}
+    alone = convert_image_tower(bare, tower)  # a SiglipVisionModel of transformers 5
+    assert all(torch.equal(alone.tensors[name], source.tensors[name]) for name in source.tensors)
     text_and_more = sum("vision_model" not in name for name in tuned) + 1
     assert source.notes == (f"tensors outside the image tower that were left out: {text_and_more}",)
 
