@@ -23,7 +23,7 @@ from orchestrator.catalog.location import display_path
 from orchestrator.catalog.yaml_files import read_mapping, write_entries
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.class_words import letters_of
-from orchestrator.util.errors import UserError, explain_hub_error, explained
+from orchestrator.util.errors import UserError, explained, hub_explained
 from orchestrator.util.grouping import grouped
 from orchestrator.util.locks import changing
 
@@ -219,15 +219,13 @@ def fetch_repository(address: str, folder: Path) -> tuple[Path, str]:
 
     repo, _, revision = address.partition("@")
     where = f"{HUB}{address}"
-    try:
+    with hub_explained(where):
         info = HfApi().model_info(repo, revision=revision or None)
         names = [sibling.rfilename for sibling in info.siblings or ()]
         # Every commit has a folder, so that a new commit does not change checkpoints that were adopted before.
         home = folder / f"{repo.replace('/', '--')}-{(info.sha or 'main')[:8]}"
         for name in _wanted(names, where):
             hf_hub_download(repo, name, revision=info.sha, local_dir=home)
-    except Exception as error:
-        raise explain_hub_error(error, where) from None
     return home, f"{HUB}{repo}@{info.sha}"
 
 

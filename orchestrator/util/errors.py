@@ -85,22 +85,37 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = 
     return UserError(f"unknown {kind} {short_repr(str(name))}", where=where, hint=hint)
 
 
-def explain_hub_error(error: Exception, where: str) -> Exception:
-    """Return a :class:`UserError` that explains an error of ``huggingface_hub``; return any other error unchanged."""
+@contextmanager
+def hub_explained(where: str, name: str = "", licence: str = "") -> Iterator[None]:
+    """Turn an error of ``huggingface_hub`` into a :class:`UserError`. Any other error stays as it is.
+
+    ``name``, ``licence``: what is fetched, and its terms, for the message.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not (problem := _hub_problem(error)):
+            raise
+        what, hint = problem
+        hint += f"\n  licence: {licence}" * bool(licence)
+        raise UserError(f"{name}: {what}" if name else what, where=where, hint=hint) from error
+
+
+def _hub_problem(error: Exception) -> tuple[str, str] | None:
+    """Return what is wrong and a hint for an error of ``huggingface_hub``; ``None`` for any other error."""
     from huggingface_hub import errors as hub
 
     if isinstance(error, hub.GatedRepoError):
-        hint = "agree to the terms on the repository's page, then run: hf auth login"
-        return UserError("the repository is gated", where=where, hint=hint)
+        return "the repository is gated", "agree to the terms on the repository's page, then run: hf auth login"
     if isinstance(error, hub.RevisionNotFoundError):
-        return UserError("the repository has no such revision", where=where)
+        return "the repository has no such revision", ""
     if isinstance(error, hub.RepositoryNotFoundError | hub.HFValidationError):
-        return UserError("there is no such repository, or it needs a token", where=where, hint="hf auth login")
+        return "there is no such repository, or it needs a token", "hf auth login"
     if isinstance(error, hub.OfflineModeIsEnabled):
-        return UserError("cannot be fetched: HF_HUB_OFFLINE is set", where=where, hint="unset it for this command")
+        return "cannot be fetched: HF_HUB_OFFLINE is set", "unset it for this command"
     # If the network is down, huggingface_hub raises the errors of its HTTP library, which differs between versions.
     of_http = type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "requests", "urllib3")
     of_hub = hub.HfHubHTTPError | hub.LocalEntryNotFoundError
     if of_http or isinstance(error, of_hub | ConnectionError | TimeoutError):
-        return UserError(f"cannot be fetched: {error}", where=where, hint="run the same command again to continue")
-    return error
+        return f"cannot be fetched: {error}", "run the same command again to continue"
+    return None

@@ -17,7 +17,7 @@ from orchestrator.catalog.routes import HuggingFaceRoute
 from orchestrator.datasets.routes.parquet import shards_of
 from orchestrator.datasets.state import Fetched, StagingArea
 from orchestrator.util.console import print_line
-from orchestrator.util.errors import UserError, explain_hub_error
+from orchestrator.util.errors import UserError, hub_explained
 from orchestrator.util.identity import file_digest
 from orchestrator.util.units import pluralize
 
@@ -41,11 +41,8 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea) -> Fetched:
     print_line(f"{entry.name}: {pluralize(len(files), 'file')} of {repo} at commit {revision[:8]}", staging.console)
 
     fetch = partial(hf_hub_download, repo, repo_type="dataset", revision=revision, local_dir=folder)
-    with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        try:
-            list(pool.map(fetch, files))  # an error cancels the downloads that have not begun
-        except Exception as error:
-            raise _explained(error, entry) from error
+    with hub_explained(entry.route.origin, entry.name, entry.licence), ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+        list(pool.map(fetch, files))  # an error cancels the downloads that have not begun
     checksums = {}
     for path, file in files.items():
         found = file_digest(folder / path)
@@ -70,10 +67,7 @@ def needed_files(entry: DatasetEntry) -> tuple[str, dict[str, RepoSibling]]:
     """
     route = entry.route
     assert isinstance(route, HuggingFaceRoute)
-    try:
-        info = repository(route.repo, route.revision, route.origin)
-    except UserError as error:
-        raise _explained(error, entry) from error
+    info = repository(route.repo, route.revision, route.origin, entry.name, entry.licence)
     there = {file.rfilename: file for file in info.siblings or ()}
     if route.layout == "class_folders":
         wanted = [path for path in there if Path(path).suffix.lower() in image_suffixes()]
@@ -86,22 +80,12 @@ def needed_files(entry: DatasetEntry) -> tuple[str, dict[str, RepoSibling]]:
     return info.sha, {path: there[path] for path in wanted}
 
 
-def repository(repo: str, revision: str | None, where: str) -> DatasetInfo:
-    """Ask the hub for the commit and the files of a dataset repository. Raises ``UserError`` if it cannot be asked."""
+def repository(repo: str, revision: str | None, where: str, name: str = "", licence: str = "") -> DatasetInfo:
+    """Ask the hub for the commit and the files of a dataset repository.
+
+    Raises ``UserError`` as :func:`hub_explained`, if the hub cannot be asked.
+    """
     from huggingface_hub import HfApi
 
-    try:
+    with hub_explained(where, name, licence):
         return HfApi().dataset_info(repo, revision=revision, files_metadata=True)
-    except Exception as error:
-        raise explain_hub_error(error, where) from error
-
-
-def _explained(error: Exception, entry: DatasetEntry) -> Exception:
-    """Turn an error of huggingface_hub into a ``UserError`` with the dataset's page and licence.
-
-    Any other error is returned unchanged.
-    """
-    found = explain_hub_error(error, entry.route.origin)
-    if not isinstance(found, UserError):
-        return found
-    return UserError(f"{entry.name}: {found.what}", where=found.where, hint=f"{found.hint}\n  licence: {entry.licence}")
