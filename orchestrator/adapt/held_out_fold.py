@@ -75,7 +75,8 @@ class HeldOut(NamedTuple):
     def scores_without(self, repeated: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Return, for each image, its highest probability and whether its true class was predicted.
 
-        An image whose position in the training split is in ``repeated`` is a copy of another image and is left out.
+        An image whose position in the training split is in ``repeated`` is a copy of another image of its class and is
+        left out.
         """
         kept_N = ~np.isin(self.positions_N, repeated)
         return self.probabilities_NC.max(axis=1)[kept_N], self.correct_N[kept_N]

@@ -71,8 +71,10 @@ class OwnImages:
 
     @property
     def repeated(self) -> list[int]:
-        """Positions of the training images that are copies of an earlier one."""
-        return [position for group in self.copies for position in group[1:]]
+        """Positions of the training images that are copies of an earlier one of their class."""
+        labels = self.raw.train.labels
+        groups = (list(group) for group in self.copies)
+        return [p for group in groups for i, p in enumerate(group) if labels[p] in labels[group[:i]]]
 
     @property
     def total(self) -> int:

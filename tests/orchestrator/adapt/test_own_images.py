@@ -112,6 +112,18 @@ def test_a_new_image_in_a_linked_class_folder_and_a_new_empty_class_are_noticed(
         prepare(tmp_path, DatasetOptions())
 
 
+def test_a_picture_with_two_labels_counts_once_for_each(tmp_path: Path) -> None:
+    """Regression: it counted for its first class only, and 96 % were expected of a model that was right for 50 %."""
+    write_photographs(tmp_path / "ware", 3)
+    mug, bottle = tmp_path / "ware" / "red_mug", tmp_path / "ware" / "BlueBottle"
+    shutil.copy(mug / "000.jpg", mug / "003.jpg")
+    shutil.copy(mug / "000.jpg", bottle / "003.jpg")
+    images = prepare(tmp_path, DatasetOptions())
+    assert [images.origin(position) for position in images.repeated] == ["red_mug/003.jpg"]
+    assert sorted(images.pictures) == [3, 3, 4]
+    assert images.total - len(images.repeated) == sum(images.pictures)
+
+
 def test_only_the_users_images_count_in_the_notes(tmp_path: Path) -> None:
     write_photographs(tmp_path / "ware", 3)
     for path in (tmp_path / "ware").rglob("*.jpg"):
