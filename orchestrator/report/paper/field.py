@@ -183,7 +183,7 @@ def tables_beside_measured(grid: GridResults) -> list[Table]:
         if key in published and key[0] != "zero_shot":
             both = [*lines, *published[key]]
             order = list(dict.fromkeys(method for _, method, *_ in both))
-            both.sort(key=lambda line: (line[0], order.index(line[1]), line[2] != _HERE))
+            both.sort(key=lambda line: (line[0], order.index(line[1]), not line[2].startswith(_HERE)))
             tables.append(_table(key, both))
     return tables
 
@@ -233,8 +233,12 @@ def _remarks(number: FieldNumber) -> tuple[str, ...]:
 
 
 def _measured_lines(grid: GridResults) -> dict[TableKey, list[Line]]:
-    """Return the lines that the grid has measured, by setting, metric and backbone. Variants have separate lines."""
-    scores: dict[TableKey, dict[tuple[int, str], dict[str, dict[int, float]]]] = {}
+    """Return the lines that the grid has measured, by setting, metric and backbone.
+
+    Variants of a method have separate lines, and so have several protocols.
+    """
+    several, chosen = len({group.place.protocol for group in grid.groups}) > 1, set[tuple[int, str, str]]()
+    scores: dict[TableKey, dict[tuple[int, str, str], dict[str, dict[int, float]]]] = {}
     for group in grid.groups:
         setting = _SETTINGS_OF_TRACKS.get(group.place.track)
         if setting is None or group.ablations:
@@ -246,42 +250,47 @@ def _measured_lines(grid: GridResults) -> dict[TableKey, list[Line]]:
             if backbone is not None and dataset in _COLUMNS and (metric != "accuracy" or setting != "base_to_new"):
                 by_line = scores.setdefault((setting, metric, backbone), {})
                 method = grid.display_names.get(row.method, row.method)
-                by_line.setdefault((row.k, method), {}).setdefault(dataset, {})[row.seed] = row.accuracy
+                line = row.k, method, f"{_HERE}, {row.protocol}" if several else _HERE
+                chosen |= {line} if row.selects_on_test else set()
+                by_line.setdefault(line, {}).setdefault(dataset, {})[row.seed] = row.accuracy
     return {
-        key: [(*line, _HERE, _entries(own, *_halves(scores, key, line))) for line, own in by_line.items()]
-        for key, by_line in scores.items()
+        key: [(*line, _entries(own, *_halves(scores, key, line), chosen=line in chosen)) for line, own in lines.items()]
+        for key, lines in scores.items()
     }
 
 
 def _halves(
-    scores: Mapping[TableKey, Mapping[tuple[int, str], Scores]], key: TableKey, line: tuple[int, str]
+    scores: Mapping[TableKey, Mapping[tuple[int, str, str], Scores]], key: TableKey, line: tuple[int, str, str]
 ) -> list[Scores]:
     """Return a line's accuracies on base and on new classes if the line has their harmonic means, otherwise nothing."""
     setting, metric, backbone = key
     return [scores[setting, half, backbone][line] for half in ("base", "new")] if metric == "H" else []
 
 
-def _entries(own: Scores, *halves: Scores) -> dict[str, Entry]:
-    """Return the entries of a line, by dataset or average. ``own``: the line's numbers.
+def _entries(own: Scores, *halves: Scores, chosen: bool) -> dict[str, Entry]:
+    """Return the entries of a line, by dataset or average.
+
+    ``own``: the line's numbers. ``chosen``: whether test labels may have chosen them.
 
     ``halves``: the base and the new accuracies if the line has their harmonic mean H. The H of an average is computed
     as in print: from the average base accuracy and the average new accuracy.
     """
-    entries = {dataset: measured(summarize(list(by_seed.values()))) for dataset, by_seed in own.items()}
+    entries = {name: measured(summarize([*by_seed.values()]), selected=chosen) for name, by_seed in own.items()}
     for name, datasets in AVERAGES.items():
         means = seed_means(own, datasets)
         if halves:
             base, new = (seed_means(half, datasets) for half in halves)
             means = {seed: harmonic_mean(base[seed], new[seed]) for seed in means}
         if means:
-            entries[name] = measured(summarize(list(means.values())))
+            entries[name] = measured(summarize(list(means.values())), selected=chosen)
     return entries
 
 
 def _table(key: TableKey, lines: Iterable[Line]) -> Table:
     setting, metric, backbone = key
     lines = list(lines)
-    columns = [name for name in _COLUMNS if any(name in entries for *_, source, entries in lines if source != _HERE)]
+    published = [entries for *_, source, entries in lines if not source.startswith(_HERE)]
+    columns = [name for name in _COLUMNS if any(name in entries for entries in published)]
     rows = []
     for k, method, source, entries in lines:
         remarks = {entry.notes for entry in entries.values()}
@@ -291,7 +300,7 @@ def _table(key: TableKey, lines: Iterable[Line]) -> Table:
             entries = {name: replace(entry, notes=()) for name, entry in entries.items()}
         numbers = (entries.get(name, Entry(DASH)) for name in columns)
         rows.append((Entry(str(k)), Entry(method), Entry(source, notes=of_line), *numbers))
-    here = any(source == _HERE for _, _, source, _ in lines)
+    here = any(source.startswith(_HERE) for _, _, source, _ in lines)
     of = {
         "H": "Harmonic mean of base and new accuracy",
         "base": "Accuracy on base classes",

@@ -1,5 +1,6 @@
 """What the field has published on the eleven datasets: sourced, consistent, and beside what was measured."""
 
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -7,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bolt.methods import METHODS
+from bolt.protocol import PUBLISHED
 from orchestrator.catalog import load_catalog
 from orchestrator.cli.app import app
 from orchestrator.report.paper.field import (
@@ -127,6 +129,15 @@ def test_measured_few_shot_numbers_stand_beside_the_published_ones() -> None:
     assert found["measured here"] == [70.5] * 12
     assert found["gda_architecture"][:2] == [72.2427, 95.7945]
     assert "docs/field-benchmark.md" in table.note
+    more = [replace(of, protocol=PUBLISHED) for of in cells]
+    both = beside([result(of, 70.0) for of in cells] + [result(of, 80.0) for of in more])["Few-shot, ViT-B/16"]
+    assert {where: own[-1] for where, own in lines(both, "GDA").items() if "here" in where} == {
+        "measured here, strict": 70.0,
+        "measured here, published": 80.0,
+    }
+    assert {row[2].text for row in both.rows if row[-1].selected and "here" in row[2].text} == {
+        "measured here, published"
+    }
 
 
 def test_the_h_of_measured_averages_is_taken_of_the_averages() -> None:
