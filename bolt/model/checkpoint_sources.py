@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
-from bolt.clip.checkpoint_files import SUFFIXES, checkpoint_files, checkpoint_name, files_digest
+from bolt.clip.checkpoint_files import SUFFIXES, UnreadableCheckpoint, checkpoint_files, checkpoint_name, files_digest
 from bolt.clip.fine_tuned import examine_checkpoint
 from bolt.clip.tensor_names import TensorMismatch, matrix_names
 from bolt.spectral.directions import Directions, top_directions, truncate_directions
@@ -83,8 +83,8 @@ class CheckpointSources(Sources):
         """
         try:
             tuned = examine_checkpoint(self._files[source], self._frozen, self._shape)
-        except TensorMismatch as error:
-            raise TensorMismatch(f"{error}; leave it out: leave_out=[{source!r}]") from None
+        except (TensorMismatch, UnreadableCheckpoint) as error:
+            raise type(error)(f"{error}; or leave it out: leave_out=[{source!r}]") from None
         if tuned.warning:
             warnings.warn(f"{self._files[source]}: {tuned.warning}", stacklevel=2)
         vector = {name: tuned.tensors[name] - frozen for name, frozen in self._frozen.items()}

@@ -18,6 +18,7 @@ from torch import Tensor
 
 import bolt
 from bolt.clip.backbone import Backbone
+from bolt.clip.checkpoint_files import UnreadableCheckpoint
 from bolt.clip.huggingface import config_from_shape, to_huggingface
 from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels
@@ -352,6 +353,10 @@ def test_a_source_can_be_left_out(checkpoints: Path, backbone: Backbone, tmp_pat
         (tmp_path / name).write_bytes(bytes(size))
     with pytest.warns(UserWarning, match=r"not used, because a checkpoint ends in .*: dtd\.pth\.tar-50$"):
         assert bolt.load_sources(tmp_path, backbone).names == ("cars",)
+    (tmp_path / "dtd.pth.tar-50").unlink()
+    (tmp_path / "logs").mkdir()
+    with pytest.raises(UnreadableCheckpoint, match=r"logs holds no checkpoint.*leave_out=\['logs'\]"):
+        bolt.load_sources(tmp_path, backbone).task_vector("logs")
 
 
 def test_a_source_with_the_name_of_the_data_is_noted(backbone: Backbone, sources: CheckpointSources) -> None:
