@@ -46,21 +46,29 @@ def siglip_config(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises ``ValueError`` if open_clip has no SigLIP with these sizes and this vocabulary.
     """
     import open_clip  # takes seconds to import
+    import timm
 
     vision, text = ({**(config.get(f"{tower}_config") or {})} for tower in ("vision", "text"))
+    side = vision.get("image_size", 224)
     wanted = (
-        vision.get("image_size", 224), vision.get("patch_size", 16), text.get("hidden_size", 768),
+        vision.get("patch_size", 16), vision.get("hidden_size", 768), text.get("hidden_size", 768),
         text.get("num_hidden_layers", 12), text.get("vocab_size", 32000),
     )  # fmt: skip
+    fitting = []
     for name in open_clip.list_models():
         found = dict(open_clip.get_model_config(name))
         own, image = found["text_cfg"], found["vision_cfg"]
         patch = re.search(r"patch(\d+)_siglip", image.get("timm_model_name", ""))
         text_sizes = tuple(own.get(key) for key in ("width", "layers", "vocab_size"))
-        if patch and wanted == (image["image_size"], int(patch[1]), *text_sizes):
-            return found
-    sizes = "images of {}, patches of {}, a text tower of width {} with {} layers, {:,} tokens".format(*wanted)
-    raise ValueError(f"open_clip has no SigLIP with {sizes}")
+        if patch and wanted == (int(patch[1]), found["embed_dim"], *text_sizes):
+            fitting.append(found)
+    for found in sorted(fitting, key=lambda each: bool(each["vision_cfg"]["image_size"] != side)):
+        image = found["vision_cfg"]
+        trunk = re.sub(r"\d+$", str(side), image["timm_model_name"])  # open_clip has SigLIP 2 at 378, not at 384
+        if timm.is_model(trunk):
+            return found | {"vision_cfg": image | {"image_size": side, "timm_model_name": trunk}}
+    sizes = "patches of {}, a width of {}, a text tower of width {} with {} layers, {:,} tokens".format(*wanted)
+    raise ValueError(f"open_clip has no SigLIP with images of {side}, {sizes}")
 
 
 def siglip_from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ import bolt
 import tests.helpers.timm_trunks  # noqa: F401
 from bolt.clip.checkpoint_conversion import convert_image_tower
 from bolt.clip.feature_tower import FeatureTower, TimmTower
+from bolt.clip.siglip import siglip_config
 from bolt.clip.tower import ImageTower
 from bolt.clip.whole_clip import preprocessing
 from orchestrator.artifacts.load_backbone import fetch_weights, has_weights, load_backbone
@@ -227,6 +228,29 @@ def test_a_folder_of_a_siglip_of_transformers_is_a_backbone(tmp_path: Path, monk
     assert all(torch.equal(alone.tensors[name], source.tensors[name]) for name in source.tensors)
     text_and_more = sum("vision_model" not in name for name in tuned) + 1
     assert source.notes == (f"tensors outside the image tower that were left out: {text_and_more}",)
+
+
+@pytest.mark.parametrize(
+    ("patch", "side", "width", "text", "trunk", "tokenizer"),
+    [
+        (16, 224, 768, {}, "vit_base_patch16_siglip_224", "ViT-B-16-SigLIP"),
+        (16, 256, 1152, {"hidden_size": 1152, "num_hidden_layers": 27, "vocab_size": 256000},
+         "vit_so400m_patch16_siglip_256", "ViT-SO400M-16-SigLIP2-256"),
+        (16, 256, 1536, {"hidden_size": 1152, "num_hidden_layers": 27, "vocab_size": 256000},
+         "vit_giantopt_patch16_siglip_256", "ViT-gopt-16-SigLIP2-256"),
+        (14, 384, 1152, {"hidden_size": 1152, "num_hidden_layers": 27, "vocab_size": 256000},
+         "vit_so400m_patch14_siglip_384", "ViT-SO400M-14-SigLIP2"),
+    ],
+)  # fmt: skip
+def test_published_siglips_are_found(
+    patch: int, side: int, width: int, text: dict[str, int], trunk: str, tokenizer: str
+) -> None:
+    """SO400M with patches of 16 was taken for the giant one, and SigLIP 2 at 384 pixels was refused."""
+    vision = {"patch_size": patch, "image_size": side, "hidden_size": width}
+    found = siglip_config({"model_type": "siglip", "vision_config": vision, "text_config": text})
+    assert (found["vision_cfg"]["timm_model_name"], found["vision_cfg"]["image_size"]) == (trunk, side)
+    assert found["text_cfg"]["hf_tokenizer_name"].startswith(f"timm/{tokenizer}")
+    assert found["embed_dim"] == width
 
 
 def test_a_folder_of_open_clip_is_a_backbone(tmp_path: Path, resnet: Path) -> None:
