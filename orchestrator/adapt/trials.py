@@ -80,13 +80,6 @@ class Trial:
         """Accuracy on the held-out images in per cent."""
         return 100 * float(self.held_out.correct_N.mean()) if self.held_out is not None else float("nan")
 
-    @property
-    def outcome(self) -> str:
-        """The candidate's accuracy and time, or why the candidate was left out."""
-        if self.left_out:
-            return f"not tried: {self.left_out}"
-        return f"{self.accuracy:5.1f} %   {human_duration(self.seconds)}"
-
 
 def plan_trials(request: Request, images: OwnImages, console: Console) -> list[Trial]:
     """Write the grid of the candidates into the working folder, and return the trial of each candidate, in their order.
@@ -212,7 +205,8 @@ def measure_candidates(
         held_out = None if left_out else HeldOut.joined(found)
         trials[number] = replace(trial, held_out=held_out, seconds=spent, left_out=left_out)
         left -= spent
-        print_line(f"  {trial.text:<{width}} {trials[number].outcome}", console)
+        outcome = f"{trials[number].accuracy:5.1f} %   {human_duration(spent)}"
+        print_line(f"  {trial.text:<{width}} {f'not tried: {left_out}' if left_out else outcome}", console)
     if not any(trial.is_measured for trial in trials):
         what = "no candidate could be measured"
         raise UserError(what, where="--minutes", hint="give more minutes or other --methods")

@@ -43,10 +43,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     runs = GridRuns(grid, catalog, store)
     say = partial(print_line, console=console)
     warn = partial(say, style="yellow")
-    with (
-        two_step_interrupt(lambda: None),
-        grid_lease(store.files, grid.name, warn),
-    ):
+    with two_step_interrupt(lambda: None), grid_lease(store.files, grid.name, warn):
         whole = make_plan(grid, catalog, store, settings.data_folder, retry_failed=options.retry_failed)
         plan = raced_plan(whole, store) if options.raced else whole
         outline = [

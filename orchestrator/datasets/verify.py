@@ -56,11 +56,6 @@ class ImageCheck(NamedTuple):
     small: NDArray[np.uint8] = _NO_PICTURE
     read: ReadAs = ReadAs()
 
-    @property
-    def labelled(self) -> str:
-        """Where the image is, followed by its class in brackets."""
-        return f"{self.origin} ({self.word})"
-
 
 Copies = tuple[tuple[ImageCheck, ...], ...]
 """Groups of at least two images that are copies of one picture."""
@@ -214,7 +209,7 @@ def copy_notes(copies: Copies, images: int, turned: Copies = ()) -> list[str]:
         of_both_parts = f"test images that are {kind} of a training image"
         for what, pairs in ((of_both_parts, leaks), ("pictures with two labels", mixed)):
             if pairs:
-                named = (f"    {one.labelled} = {other.labelled}" for one, other in pairs)
+                named = (f"    {one.origin} ({one.word}) = {other.origin} ({other.word})" for one, other in pairs)
                 notes.append("\n".join([f"{what}: {len(pairs)}", *named]))
         learnt = [sum(each.part == "train" for each in group) for group in groups]
         if again := sum(count - 1 for count in learnt if count > 1):

@@ -270,9 +270,8 @@ def source_overlap(sources: Sources, matrices: Sequence[str], top_k: int) -> Ove
         for spans in ([directions.u.double() for directions in found], [directions.v.double() for directions in found]):
             m, k = spans[0].shape
             sums_SS = np.array([[float((a.mT @ b).square().sum()) for b in spans] for a in spans])
-            k_S = [
-                max(span.shape[1], 1) for span in spans
-            ]  # a matrix that fine-tuning did not change has no directions
+            # A matrix that fine-tuning did not change has no directions.
+            k_S = [max(span.shape[1], 1) for span in spans]
             total_SS += sums_SS / np.minimum.outer(k_S, k_S)
             random += k / m
     count = 2 * len(matrices)

@@ -89,20 +89,18 @@ def _front_matter(card: ModelCard, catalog: Catalog, library: str) -> str:
 
     cell, backbone = card.cell, catalog.backbone(card.cell.backbone.name)
     dataset = catalog.dataset(cell.dataset.name)
-    scores = []
-    for scored in card.evaluations:
-        low, high = scored.interval
-        scores.append(
-            EvalResult(
-                task_type="image-classification",
-                dataset_type=_hub_name(catalog.datasets.get(scored.dataset, dataset)) or scored.dataset,
-                dataset_name=scored.dataset,
-                dataset_split="test",
-                metric_type="accuracy",
-                metric_name=f"top-1 accuracy in per cent (95 % interval {low:.2f} to {high:.2f})",
-                metric_value=round(scored.accuracy, 2),
-            )
+    scores = [
+        EvalResult(
+            task_type="image-classification",
+            dataset_type=_hub_name(catalog.datasets.get(scored.dataset, dataset)) or scored.dataset,
+            dataset_name=scored.dataset,
+            dataset_split="test",
+            metric_type="accuracy",
+            metric_name="top-1 accuracy in per cent (95 % interval {:.2f} to {:.2f})".format(*scored.interval),
+            metric_value=round(scored.accuracy, 2),
         )
+        for scored in card.evaluations
+    ]
     hub_name = _hub_name(dataset)
     data = ModelCardData(
         license="other",

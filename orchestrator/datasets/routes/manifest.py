@@ -180,10 +180,8 @@ def _read_json_table(path: Path) -> Table:
         rows = [json.loads(line) for line in lines]
     if isinstance(rows, dict) and path.suffix.lower() == ".jsonl":
         rows = [rows]
-    if not isinstance(rows, list):
-        raise ValueError("it is one object; write a list of objects, one for each image, or one object a line")
-    if not all(isinstance(row, dict) for row in rows):
-        raise ValueError("it needs an object for each image")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError("it needs a list of objects, one for each image, or one object a line")
     names = dict.fromkeys(name for row in rows for name in row)
     return Table({name: [_text(row.get(name)) for row in rows] for name in names}, [])
 
