@@ -3,8 +3,7 @@
 import csv
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from bolt import class_words as bolt_words
 from orchestrator.catalog import DatasetEntry, class_names_of
 from orchestrator.datasets.text_tables import BY_SPACES, read_rows
 from orchestrator.util.errors import UserError, explained
+from orchestrator.util.grouping import grouped
 
 _HEADERS = frozenset({"folder", "class", "class_name", "name", "label", "id", "wnid"})
 _ROW = "a row is folder,word[,sentence...]"
@@ -84,7 +84,7 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     rows = _read_table(table, names) if table else []
     if rows and rows[0][0].casefold() in _HEADERS and rows[0][0] not in names:
         rows = rows[1:]
-    by_plain = _by_plain(dict.fromkeys(names, ""))
+    by_plain = _by_plain(names)
     given: dict[str, str] = {}
     sentences: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
     foreign, numbers = [], list[str]()
@@ -161,10 +161,9 @@ def _rows_of_json(path: Path) -> list[list[str]]:
     return [[name, text] if isinstance(text, str) else [name, "", *text] for name, text in given.items()]
 
 
-def _by_plain(names: Mapping[str, str]) -> dict[str, str]:
+def _by_plain(names: Iterable[str]) -> dict[str, str]:
     """Map the letters and digits of each name to the name. Names with the same letters and digits are left out."""
-    plain = Counter(map(letters_of, names))
-    return {letters_of(name): name for name in names if plain[letters_of(name)] == 1}
+    return {plain: alike[0] for plain, alike in grouped(names, letters_of).items() if len(alike) == 1}
 
 
 def letters_of(name: str) -> str:

@@ -149,9 +149,5 @@ def read_images(path: Callable[[str], Path]) -> Images:
 
     ``path``: file name -> local path of that file.
     """
-    return Images(
-        labels=np.load(path("labels.npy")),
-        shapes=np.load(path("shapes.npy")),
-        offsets=np.load(path("offsets.npy")),
-        flat=np.memmap(path("pixels.bin"), dtype=np.uint8, mode="r"),
-    )
+    labels, shapes, offsets = (np.load(path(f"{name}.npy")) for name in ("labels", "shapes", "offsets"))
+    return Images(labels, shapes, offsets, np.memmap(path("pixels.bin"), dtype=np.uint8, mode="r"))

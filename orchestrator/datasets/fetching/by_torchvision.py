@@ -5,13 +5,13 @@ torchvision cannot resume a download, and it takes any existing folder for a com
 emptied before every attempt.
 """
 
-import contextlib
 import inspect
 import os
 import shutil
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.error import URLError
 
 from orchestrator.catalog import DatasetEntry
@@ -53,16 +53,13 @@ def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> Fetched:
     return None, {path.name: f"sha256:{file_digest(path)}" for path in fetched.values()}
 
 
-@contextlib.contextmanager
-def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> Iterator[None]:
+def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> AbstractContextManager[Any]:
     """Let torchvision download through :func:`download`. ``fetched`` collects address -> file, the newest file last.
 
     A private function of torchvision is replaced for this time. If a later version of torchvision does not call this
     function, torchvision downloads by itself.
     """
     from torchvision.datasets import utils
-
-    original = getattr(utils, "_urlretrieve", None)
 
     def retrieve(url: str, filename: str | Path, *_: Any, **__: Any) -> None:
         kept = staging.downloads / f"{fingerprint(url)[:8]}-{file_name(url)}"
@@ -75,11 +72,7 @@ def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> Iterator[None]
         Path(filename).unlink(missing_ok=True)
         _link(kept, Path(filename))
 
-    utils._urlretrieve = retrieve
-    try:
-        yield
-    finally:
-        utils._urlretrieve = original
+    return patch.object(utils, "_urlretrieve", retrieve, create=True)
 
 
 def _explained(error: Exception, entry: DatasetEntry, fetched: dict[str, Path]) -> UserError:
