@@ -69,9 +69,8 @@ def adapt(task: Task, settings: DmnTrainedSettings) -> Adapted:
     """Train the biases on augmented views of the support."""
     memory = support_memory(task, DmnSettings(beta=settings.beta, factor=settings.factor))
     taken_CR1 = memory.rows_CRD.any(dim=-1, keepdim=True)
-    query_CD, key_CD, value_CD, output_CD, text_CD = biases = [
-        torch.zeros_like(memory.head_CD).requires_grad_() for _ in range(5)
-    ]
+    biases = [torch.zeros_like(memory.head_CD, requires_grad=True) for _ in range(5)]
+    query_CD, key_CD, value_CD, output_CD, text_CD = biases
 
     def classifier() -> TrainedMemoryClassifier:
         keys_CRD, values_CRD = (

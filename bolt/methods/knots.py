@@ -51,11 +51,10 @@ def merge_matrices(vectors: Mapping[str, Sequence[Tensor]], settings: TiesSettin
     ``vectors``: name of a matrix -> its task vectors, in the same order of the sources for all matrices.
     """
     bases = {name: shared_basis(of_tasks) for name, of_tasks in vectors.items()}
-    tasks = [str(task) for task in range(len(next(iter(vectors.values()))))]
+    tasks = range(len(next(iter(vectors.values()))))
 
-    def coefficients(task: str) -> Tensor:
-        parts = [bases[name].T @ vectors[name][int(task)].double() for name in bases]
-        return torch.cat([part.flatten() for part in parts])
+    def coefficients(task: int) -> Tensor:
+        return torch.cat([(basis.T @ vectors[name][task].double()).flatten() for name, basis in bases.items()])
 
     merged = merge_task_vectors(coefficients, tasks, settings.keep_percent, settings.merge)
     shapes = {name: (basis.shape[1], vectors[name][0].shape[1]) for name, basis in bases.items()}

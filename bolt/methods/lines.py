@@ -91,9 +91,6 @@ def adapt(task: Task, settings: LinesSettings) -> Adapted:
         return with_update(base, scaled_by_depth(update, base.shape.layers, constant, growth))
 
     choice = choose_scale(task, settings.alphas, tower_at)
-    return Adapted(
-        classify=task.text_head,
-        tower=tower_at(choice.scale),
-        details={"constant": constant, "growth": choice.scale, "growth_by": choice.by},
-        source_key=(settings, sources.names, choice.scale),
-    )
+    details: dict[str, float | str] = {"constant": constant, "growth": choice.scale, "growth_by": choice.by}
+    key = settings, sources.names, choice.scale
+    return Adapted(task.text_head, tower_at(choice.scale), details=details, source_key=key)

@@ -184,10 +184,8 @@ def _candidates(settings: LoraSettings) -> tuple[LoraSettings, ...]:
 
 
 def _tower_passes(support_size: int, settings: LoraSettings) -> TowerPasses:
-    batches = settings.epochs * math.ceil(support_size / settings.batch_size)
-    return TowerPasses(
-        training=settings.epochs * support_size, text_training=batches if settings.towers == "both" else 0
-    )
+    text_passes = settings.epochs * math.ceil(support_size / settings.batch_size) if settings.towers == "both" else 0
+    return TowerPasses(training=settings.epochs * support_size, text_training=text_passes)
 
 
 for _name, _title, _summary, _paper, _dora in (

@@ -107,10 +107,8 @@ class Caches:
         self.negative = LowestEntropies(settings.capacity_negative)
         betas = [settings.beta] * positive_rows + [settings.beta_negative] * negative_rows
         beta_K = torch.tensor(betas).to(head_CD)
-        keys_KD = torch.zeros(len(beta_K), width).to(head_CD)
-        self.classifier = CacheClassifier(
-            head_CD, keys_KD, torch.zeros(len(beta_K), classes).to(head_CD), scale, 1.0, beta_K
-        )
+        keys_KD, values_KC = (torch.zeros(len(beta_K), columns).to(head_CD) for columns in (width, classes))
+        self.classifier = CacheClassifier(head_CD, keys_KD, values_KC, scale, 1.0, beta_K)
 
     def insert(self, unit_D: Tensor) -> None:
         """Add an image to the positive cache, to the negative cache, to both or to none, as its entropy decides."""

@@ -22,7 +22,7 @@ Shape legend: M numbers of the whole tower.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -58,14 +58,14 @@ def trimming_threshold(vector_M: Tensor, keep_percent: float) -> float:
 
 
 def merge_task_vectors(
-    read: Callable[[str], Tensor], sources: Sequence[str], keep_percent: float, merge: Literal["mean", "sum"]
+    read: Callable[[Any], Tensor], sources: Sequence[Any], keep_percent: float, merge: Literal["mean", "sum"]
 ) -> Tensor:
     """Return the merged task vector (M,), not scaled. Each source is read twice, and only one is in memory at a time.
 
     Args:
         read: ``read(source)`` -> the source's task vector (M,).
+        sources: the names or the numbers of the sources.
     """
-
     thresholds: list[float] = []
     total_M = torch.zeros(())
     for source in sources:

@@ -242,9 +242,7 @@ def adapt(task: Task, settings: TransClipSettings) -> Adapted:
     # The logits are the exponent in the formula of z, without the term in f^2, which is equal for all classes. So they
     # are linear in f.
     scaled_CD = solved.means_CD / solved.variance_D / LIKELIHOOD_DIVISOR
-    weight_CD = settings.exponent(support is not None) * scale * head_CD.double() + scaled_CD
-    bias_C = -0.5 * (scaled_CD * solved.means_CD).sum(dim=-1)
-    classifier = TransductiveClassifier(
-        weight_CD.float(), bias_C.float(), unit_nD, solved.z_nC.float(), float(settings.neighbours)
-    )
+    weight_CD = (settings.exponent(support is not None) * scale * head_CD.double() + scaled_CD).float()
+    bias_C = (-0.5 * (scaled_CD * solved.means_CD).sum(dim=-1)).float()
+    classifier = TransductiveClassifier(weight_CD, bias_C, unit_nD, solved.z_nC.float(), settings.neighbours)
     return Adapted(classifier, details={"changed_predictions": 100 * float(changed)})

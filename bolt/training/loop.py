@@ -119,9 +119,8 @@ def clip_gradient(trained: Sequence[Tensor], norm: float, scale: float = 1.0) ->
 def adamw(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
     """Return AdamW with PyTorch's default betas, and the recipe's epsilon and weight decay."""
     fused = groups[0]["params"][0].device.type in ("cpu", "cuda")
-    return torch.optim.AdamW(
-        groups, lr=recipe.learning_rate, eps=recipe.epsilon, weight_decay=recipe.weight_decay, fused=fused
-    )
+    rate, decay = recipe.learning_rate, recipe.weight_decay
+    return torch.optim.AdamW(groups, lr=rate, eps=recipe.epsilon, weight_decay=decay, fused=fused)
 
 
 def fused_on_gpu(device: torch.device) -> bool | None:

@@ -181,10 +181,8 @@ def _episode(
     rows = torch.randperm(len(task.labels_N), generator=generator)[: recipe.support + recipe.query]
     images_B3SS = backbone.normalise(task.pixels(step + 1, rows))
     labels_B = to_device(task.labels_N[rows], backbone.device)
-    support_loss, query_loss = (
-        episode_loss(encoder, images_B3SS[part], labels_B[part])
-        for part in (slice(recipe.support), slice(recipe.support, None))
-    )
+    parts = slice(recipe.support), slice(recipe.support, None)
+    support_loss, query_loss = (episode_loss(encoder, images_B3SS[part], labels_B[part]) for part in parts)
     start = dict(encoder.named_parameters()) | {HEAD: backbone.logit_scale * task.head_CD.to(backbone.device)}
     # Fused attention has no second derivative.
     attention = sdpa_kernel(SDPBackend.MATH) if recipe.variant == "maml" else nullcontext()

@@ -161,9 +161,8 @@ def _starting_logits(task: Task, unlabelled: Unlabelled, start: ImageTower | Non
         features_ND = unlabelled.features().to(task.head_CD)
     else:
         batches = torch.split(torch.arange(unlabelled.size), _ENCODE_BATCH)
-        features_ND = torch.cat(
-            [task.backbone.encode_images(unlabelled.pixels(EVALUATION_VIEW, rows), start) for rows in batches]
-        )
+        pixels = (unlabelled.pixels(EVALUATION_VIEW, rows) for rows in batches)
+        features_ND = torch.cat([task.backbone.encode_images(each, start) for each in pixels])
     logits_NC = task.text_head(features_ND).float().cpu()
     if not bool(torch.isfinite(logits_NC).all()):
         raise Diverged("before training, logits of the test images are NaN or infinite, so no image can be trusted")

@@ -75,10 +75,9 @@ class Composition:
             _ComposedTensor(base[name], stack, None if groups is None else groups[name], group_count)
             for name, stack in stacks.items()
         ]
-        first, per_source = self._composed[0], (1 if tied else len(self.names), group_count)
-        self.coefficients = torch.zeros(
-            len(first.stack_NM), *per_source, dtype=first.precision, device=first.base.device
-        ).requires_grad_()
+        first = self._composed[0]
+        shape = len(first.stack_NM), 1 if tied else len(self.names), group_count
+        self.coefficients = torch.zeros(shape, dtype=first.precision, device=first.base.device, requires_grad=True)
         self._shared = _Shared(self.coefficients, bounds)
         self._weights: dict[str, Tensor] = {}
         for position, (name, composed) in enumerate(zip(self.names, self._composed, strict=True)):

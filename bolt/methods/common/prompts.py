@@ -194,9 +194,8 @@ def prompted_towers(task: Task, settings: DeepPromptSettings) -> tuple[ImageTowe
     """
     image, text = task.backbone.tower, task.backbone.text_tower
     depth = min(settings.depth, image.shape.layers, text.shape.layers)
-    tower = image.with_prompts(
-        drawn_tokens(task, depth, settings.tokens, image.shape.width, purpose=("deep prompts", "image"))
-    )
+    drawn_JKV = drawn_tokens(task, depth, settings.tokens, image.shape.width, purpose=("deep prompts", "image"))
+    tower = image.with_prompts(drawn_JKV)
     first_KW = word_embeddings(task.backbone, settings.initial_words)[: settings.tokens]
     if len(first_KW) < settings.tokens:
         raise ValueError(f"initial_words has {len(first_KW)} tokens, but tokens asks for {settings.tokens}")
