@@ -38,9 +38,8 @@ from bolt.task.classifiers import CosineClassifier, NoNewClasses
 from bolt.task.task import Adapted, Task
 from bolt.util.ranges import AtLeast1
 
-_EPOCHS = ((1, 50), (4, 100))
-"""Pairs (largest number of images per class, default number of epochs). For more images, ``_MOST_EPOCHS`` is used."""
-_MOST_EPOCHS = 200
+EPOCHS = ((1, 50), (4, 100), (math.inf, 200))
+"""Pairs (largest number of images per class, default number of epochs)."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +65,6 @@ class CoOpSettings(CoopTrainingSettings):
     views: AtLeast1 = 20
 
 
-def epochs_of(settings: CoOpSettings, shots: int) -> int:
-    """Return the number of epochs for a support whose largest class has ``shots`` images."""
-    if settings.epochs is not None:
-        return settings.epochs
-    return next((epochs for most, epochs in _EPOCHS if shots <= most), _MOST_EPOCHS)
-
-
 def initial_context(task: Task, settings: CoOpSettings) -> Tensor:
     """Return the initial context (K, W), or (C, K, W) if class-specific: random numbers or embeddings of words."""
     backbone, classes = task.backbone, len(task.class_text.class_names)
@@ -85,7 +77,7 @@ def initial_context(task: Task, settings: CoOpSettings) -> Tensor:
 
 def _tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:
     """Return an upper bound of the tower passes: if ``epochs`` is not set, the largest default of 200 is assumed."""
-    return TowerPasses(text_training=(settings.epochs or _MOST_EPOCHS) * math.ceil(support_size / settings.batch_size))
+    return TowerPasses(text_training=(settings.epochs or EPOCHS[-1][1]) * math.ceil(support_size / settings.batch_size))
 
 
 register_learned_context = registering(
@@ -112,7 +104,7 @@ register_learned_context = registering(
     summary="learns the context words of the prompt",
     paper="https://arxiv.org/abs/2109.01134",
     presets={"imagenet": {"epochs": 50}, "photo": {"initial_words": "a photo of a"}},
-    support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS[0][1]),
+    support_feature_views=lambda settings: min(settings.views, settings.epochs or EPOCHS[0][1]),
 )
 def adapt(task: Task, settings: CoOpSettings) -> Adapted:
     """Train the context on the frozen features of the support."""
@@ -121,10 +113,10 @@ def adapt(task: Task, settings: CoOpSettings) -> Adapted:
 
 def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0.0) -> Adapted:
     """Train the context with KgCoOp's penalty for the distance to the text head, ``distance_weight (1 - mean cos)``."""
-    backbone, labels_N = task.backbone, task.support.labels_N
+    backbone = task.backbone
     context_KW = initial_context(task, settings).requires_grad_()
     prompts = LearnedPrompts(backbone, task.class_text.class_names, context_KW.shape[-2], settings.class_position)
-    recipe = settings.recipe(epochs_of(settings, int(labels_N.bincount().max())))
+    recipe = settings.recipe(settings.epochs_of(task.support.labels_N, EPOCHS))
     latest = context_KW.new_empty(0)
 
     def classifier() -> CosineClassifier:

@@ -43,8 +43,8 @@ from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
 from bolt.util.ranges import AtLeast1, Positive
 
-_FEW_SHOTS = 4
-_EPOCHS_FEW, _EPOCHS_MANY = 100, 200
+EPOCHS = ((4, 100), (math.inf, 200))
+"""Pairs (largest number of images per class, default number of epochs)."""
 _REFERENCE_WIDTH = 512
 """Width of the joint embedding of ViT-B/32 and ViT-B/16."""
 
@@ -69,13 +69,6 @@ class TaskResSettings(CoopTrainingSettings):
     views: AtLeast1 = 20
 
 
-def epochs_of(settings: TaskResSettings, labels_N: Tensor) -> int:
-    """Return the number of epochs for a support with the labels ``labels_N``."""
-    if settings.epochs is not None:
-        return settings.epochs
-    return _EPOCHS_FEW if int(labels_N.bincount().max()) <= _FEW_SHOTS else _EPOCHS_MANY
-
-
 @register(
     title="TaskRes",
     palette=16,
@@ -83,7 +76,7 @@ def epochs_of(settings: TaskResSettings, labels_N: Tensor) -> int:
     paper="https://arxiv.org/abs/2211.10277",
     version=2,
     presets={"imagenet": {"learning_rate": 2e-4}},
-    support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS_FEW),
+    support_feature_views=lambda settings: min(settings.views, settings.epochs or EPOCHS[0][1]),
 )
 def adapt(task: Task, settings: TaskResSettings) -> Adapted:
     """Train a residual that is added to the text embeddings.
@@ -102,7 +95,7 @@ def train_residual(task: Task, settings: TaskResSettings, text_CD: Tensor) -> Ad
     """Train a residual (C, D) that is added to the raw text embeddings ``text_CD``."""
     text_CD = text_CD.to(task.backbone.device, torch.float32)
     residual_CD = torch.zeros_like(text_CD, requires_grad=True)
-    recipe = settings.recipe(epochs_of(settings, task.support.labels_N))
+    recipe = settings.recipe(settings.epochs_of(task.support.labels_N, EPOCHS))
 
     def classifier() -> LinearClassifier:
         weight_CD = F.normalize(text_CD + settings.alpha * residual_CD, dim=-1)

@@ -10,10 +10,12 @@ missed, because the papers do not name them:
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bolt.methods.base import TowerPasses
 from bolt.training.loop import PlainRecipe, Schedule, TrainingRecipe, fused_on_gpu
@@ -70,6 +72,15 @@ class CoopTrainingSettings(Checked):
     batch_size: AtLeast1 = 32
     learning_rate: Positive = 2e-3
     weight_decay: NotNegative = 5e-4
+
+    def epochs_of(self, labels_N: Tensor, by_shots: Sequence[tuple[float, int]]) -> int:
+        """Return ``epochs`` or, without it, the default for a support with the labels ``labels_N``.
+
+        Args:
+            by_shots: ascending pairs (largest number of images per class, default number of epochs).
+        """
+        shots = int(labels_N.bincount().max())
+        return self.epochs or next(epochs for most, epochs in by_shots if shots <= most)
 
     def recipe(self, epochs: int) -> TrainingRecipe:
         """Return the recipe of a training over ``epochs`` epochs."""

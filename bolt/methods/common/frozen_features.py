@@ -5,6 +5,7 @@ Shape legend: N support images, B queries, C classes, D joint embedding width.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import torch
@@ -105,22 +106,21 @@ def train_on_features(
         bolt.training.loop.Diverged: if the loss or a parameter becomes NaN or infinite.
     """
     labels_N = task.support.labels_N.to(task.backbone.device)
-    features: dict[int, Tensor] = {}
+
+    @lru_cache(maxsize=views or 1)  # by default, no later epoch reads a view again
+    def features(view: int) -> Tensor:
+        return support_features(task, view)
 
     def view_of(epoch: int) -> int:
         return epoch % (views or recipe.epochs) + 1
 
     def order(epoch: int) -> Tensor:
-        # Features are read here, before the epoch's first step, because reading them makes the host wait for the GPU.
-        if view_of(epoch) not in features:
-            if views is None:  # no later epoch reads this view again
-                features.clear()
-            features[view_of(epoch)] = support_features(task, view_of(epoch))
+        features(view_of(epoch))  # before the epoch's first step, because reading makes the host wait for the GPU
         return task.support.order(epoch)
 
     def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
         rows = to_device(rows, labels_N.device)
-        features_BD = features[view_of(epoch)][rows]
+        features_BD = features(view_of(epoch))[rows]
         logits = logits_of(features_BD) if logits_of else classifier()(features_BD)
         losses = [cross_entropy(logits_BC, labels_N[rows]) for logits_BC in logits.view(-1, *logits.shape[-2:])]
         return torch.stack(losses if penalty is None else [*losses, penalty()]).sum()

@@ -13,7 +13,7 @@ from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
 from bolt.methods.common.coop_training import adam, coop_schedule, sgd
 from bolt.methods.common.prompts import ClassPosition, LearnedPrompts, word_embeddings
-from bolt.methods.coop import CoOpSettings, adapt, epochs_of, initial_context
+from bolt.methods.coop import EPOCHS, CoOpSettings, adapt, initial_context
 from bolt.methods.kgcoop import KgCoOpSettings
 from bolt.task.classifiers import CosineClassifier, NoNewClasses
 from bolt.task.task import ClassText
@@ -98,8 +98,9 @@ def test_training_follows_the_official_code(official: Backbone) -> None:
 
 @pytest.mark.parametrize(("shots", "epochs"), [(1, 50), (2, 100), (4, 100), (8, 200), (16, 200)])
 def test_more_images_train_longer(shots: int, epochs: int) -> None:
-    assert epochs_of(CoOpSettings(), shots) == epochs
-    assert epochs_of(CoOpSettings(epochs=7), shots) == 7
+    labels = torch.arange(3).repeat(shots)
+    assert CoOpSettings().epochs_of(labels, EPOCHS) == epochs
+    assert CoOpSettings(epochs=7).epochs_of(labels, EPOCHS) == 7
     assert METHODS["coop"].configure({"preset": "imagenet"}).epochs == 50
 
 

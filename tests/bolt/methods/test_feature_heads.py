@@ -16,7 +16,7 @@ from bolt.methods import proker
 from bolt.methods.clap import ClapSettings, class_weights, train_prototypes
 from bolt.methods.clip_adapter import ClipAdapterSettings, train_adapter
 from bolt.methods.prolip import ProLipSettings, train_projection
-from bolt.methods.task_res import TaskResSettings, epochs_of, text_length, train_residual
+from bolt.methods.task_res import EPOCHS, TaskResSettings, text_length, train_residual
 from bolt.task.classifiers import AdapterClassifier, CacheClassifier, LinearClassifier
 from bolt.task.task import Adapted, Task
 from tests.bolt.methods import third_vectors as third
@@ -161,8 +161,9 @@ def test_text_norm_is_the_length_of_the_raw_embeddings(one_view: Task) -> None:
 
 @pytest.mark.parametrize(("shots", "epochs"), [(1, 100), (4, 100), (8, 200), (16, 200)])
 def test_task_res_trains_longer_on_more_images(shots: int, epochs: int) -> None:
-    assert epochs_of(TaskResSettings(), torch.arange(3).repeat(shots)) == epochs
-    assert epochs_of(TaskResSettings(epochs=7), torch.arange(3).repeat(shots)) == 7
+    labels = torch.arange(3).repeat(shots)
+    assert TaskResSettings().epochs_of(labels, EPOCHS) == epochs
+    assert TaskResSettings(epochs=7).epochs_of(labels, EPOCHS) == 7
 
 
 DOWN, UP = (0.4 * plane_wave(2, 8, 0.9, 0.5, 0.3)).float(), (0.4 * plane_wave(8, 2, 1.3, 0.7, 0.6)).float()
