@@ -87,6 +87,8 @@ def parse_yaml(text: str, where: str) -> Any:
             hint = "these files hold plain data only: tags that build objects are refused"
         elif "{}" in (line := "".join(text.splitlines()[mark.line : mark.line + 1]) if mark else ""):
             hint = "inside [...] write quotes around a text with {}"
+        elif "mapping values are not allowed" in (error.problem or ""):
+            hint = "a colon and a space begin a value: write quotes around a text that has them, or see the line above"
         elif "\t" in line:
             hint = "the line has a tab; YAML is indented by spaces"
         raise UserError(f"not valid YAML: {error.problem or error.context}", where=where, hint=hint) from None

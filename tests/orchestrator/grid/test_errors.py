@@ -92,6 +92,7 @@ MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("seeds: [1, 2]", "seeds: [1]\n    seeds: [2]", "line 10, column 5", ("'seeds'", "twice")),
     ("shots: [1, 4]", "shots: [1, 010]", "line 8, column 16", ("'010'", "two meanings")),
     ("seeds: [1, 2]", "seeds: 1:30", "line 9, column 12", ("'1:30'", "two meanings")),
+    (TITLE, "title: Rates: two", "line 2, column 13", ("not valid YAML", "quotes")),
     (TITLE, "title: [", "line 4, column 1", ("not valid YAML",)),
 ]
 """What is replaced in the grid, by what, the location that the error names, and facts of its message."""
