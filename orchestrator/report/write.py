@@ -28,7 +28,7 @@ from orchestrator.util.identity import slug
 _STALE_SECONDS = 3600
 
 
-def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] = ()) -> Path:
+def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] = (), keep: bool = False) -> Path:
     """Write ``index.html``, ``rows.csv``, ``verdict.json``, ``tables/`` and ``figures/`` into ``folder``.
 
     Returns the path of ``index.html``.
@@ -37,7 +37,7 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
     ``inspect`` has made pages of; the report links to these pages.
 
     All files are first written to a temporary folder. Then they are moved into ``folder``, the page last. Tables and
-    figures that only an earlier report has are removed.
+    figures that only an earlier report has are removed, unless ``keep`` says that the folder may have files of others.
 
     Raises ``UserError`` if the folder cannot be written to.
     """
@@ -49,7 +49,7 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
         write_files(files, build)
         for kind in ("tables", "figures"):
             (folder / kind).mkdir(exist_ok=True)
-            for old in (folder / kind).iterdir():
+            for old in () if keep else (folder / kind).iterdir():
                 if old.is_file() and f"{kind}/{old.name}" not in files:
                     old.unlink()
         for path in files:

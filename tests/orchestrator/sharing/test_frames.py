@@ -261,8 +261,11 @@ def test_every_command_sees_the_cells_of_the_same_set(
     assert {cell for cell, _ in library.predictions(store.url, grid, set_=set_)} == ids
     assert {verdict.k for answer in library.verdict(store.url, grid, set_=set_) for verdict in answer.verdicts} == {1}
     commands = {
-        "results": [], "cells": ["--json"], "bundle": ["-o", str(tmp_path / "b.zip")], "report": [], "status": [],
+        "results": [], "cells": ["--json"], "bundle": ["-o", str(tmp_path / "b.zip")], "status": [],
+        "report": ["-o", str(tmp_path / "paper")] if given else [],
     }  # fmt: skip
+    (own := tmp_path / "paper" / "figures" / "own.pdf").parent.mkdir(parents=True)
+    own.touch()
     said = {
         name: CliRunner().invoke(app, [name, grid, "--store", store.url, *options, *more], catch_exceptions=False)
         for name, more in commands.items()
@@ -276,6 +279,7 @@ def test_every_command_sees_the_cells_of_the_same_set(
     rows = Path(said["report"].stdout.split(": ")[1].strip()).with_name("rows.csv")
     assert set(pd.read_csv(rows)["cell_id"]) == ids
     assert not verify_bundle(tmp_path / "b.zip")[0].problems
+    assert own.exists(), "a report in a folder of the user's removed the user's figures"
     if not given:
         assert len(library.results(store.url, grid, set_=())) == len(stores.cells)
         every = json.loads(invoke("cells", grid, "--store", store.url, "--json", "--set", ""))
