@@ -108,7 +108,7 @@ def _read_file(file: Path) -> Any:
                 content = torch.load(file, map_location="cpu", weights_only=True)
         else:
             raise UnreadableCheckpoint(
-                f"{file} is neither a safetensors file nor a file of torch.save{_looks_like(start)}"
+                f"{file} is neither a safetensors file nor a file of torch.save{looks_like(start)}"
             )
     except (MemoryError, UnreadableCheckpoint):
         raise
@@ -165,7 +165,7 @@ def _kind_of(content: Any) -> str:
     return f"a {content.class_name if isinstance(content, Foreign) else type(content).__name__}"
 
 
-def _looks_like(start: bytes) -> str:
+def looks_like(start: bytes) -> str:
     """Return a hint from the first bytes of a file that is no checkpoint."""
     kinds = {
         b"version https://git-lfs": " (it is a git-lfs pointer: run git lfs pull)",

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.clip.checkpoint_files import files_digest
+from bolt.clip.checkpoint_reading import looks_like
 from bolt.clip.huggingface import from_huggingface
 from bolt.clip.input_size import LARGEST_NORM, Interpolation, Resize
 from bolt.clip.precision import plain_torch
@@ -75,7 +76,10 @@ def load_model(
             if not (folder / name).is_file():
                 raise UnreadableModel(f"{folder} is not a complete model: {name} is missing")
             if files_digest([folder / name]) != digest:
-                raise UnreadableModel(f"{folder / name} was changed or damaged: its checksum differs")
+                with open(folder / name, "rb") as stream:
+                    start = stream.read(256)
+                hint = "" if start[8:9] == b"{" else looks_like(start)
+                raise UnreadableModel(f"{folder / name} was changed or damaged: its checksum differs{hint}")
         if index["form"] == "adapter":
             return _read_adapter(folder, index, about, backbone, sources)
         classifier = _classifier(index, _aligned_copies(folder / CLASSIFIER, device))

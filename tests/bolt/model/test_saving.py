@@ -264,6 +264,7 @@ def test_damaged_and_foreign_folders_are_refused(backbone: Backbone, tmp_path: P
     with open(saved("flipped") / "visual.safetensors", "r+b") as stream:
         stream.seek(-1, 2)
         stream.write(b"\x7f")
+    (saved("cloned") / "visual.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
     index = json.loads((saved("future") / "bolt.json").read_text())
     (tmp_path / "future" / "bolt.json").write_text(json.dumps({**index, "format": 2}))
     (saved("halved") / "bolt.json").write_text(json.dumps(index)[:200])
@@ -271,7 +272,8 @@ def test_damaged_and_foreign_folders_are_refused(backbone: Backbone, tmp_path: P
     (saved("less") / "bolt.json").write_text(json.dumps(index))
     for name, message in {
         "short": "visual.safetensors is missing",
-        "flipped": "checksum differs",
+        "flipped": "checksum differs$",
+        "cloned": "checksum differs.*git lfs pull",
         "future": "format 2",
         "halved": "cannot be read",
         "less": "KeyError",
