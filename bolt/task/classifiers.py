@@ -7,7 +7,6 @@ Shape legend: B queries, N cached images, C classes, D embedding width, E = D + 
 width of an adapter's hidden layer, R rows of a memory.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self
@@ -39,7 +38,7 @@ KINDS: "dict[str, type[Classifier]]" = {}
 
 
 @dataclass(frozen=True, eq=False)
-class Classifier(ABC):
+class Classifier:
     """Base class: raw features (B, D) -> logits (B, C).
 
     The fields of a subclass are tensors and numbers. The first field is a tensor with a row for each class.
@@ -61,9 +60,9 @@ class Classifier(ABC):
         first: Tensor = getattr(self, fields(self)[0].name)
         return self.logits(F.normalize(features_BD.to(first), dim=-1))
 
-    @abstractmethod
     def logits(self, unit_BD: Tensor) -> Tensor:
-        """Return the logits (B, C) of unit features."""
+        """Return the logits (B, C) of unit features. A subclass defines this function, or ``__call__``."""
+        raise NotImplementedError
 
     @property
     def class_count(self) -> int:

@@ -248,10 +248,9 @@ class SplitProjection(nn.Module):
 
 
 def _split_third(fused: nn.Linear, part: int) -> nn.Linear:
-    with torch.device("meta"):  # allocates no memory and draws no random numbers
-        linear = nn.Linear(fused.in_features, fused.out_features // 3)
+    # On the device "meta", a module allocates no memory and draws no random numbers.
+    linear = nn.Linear(fused.in_features, fused.out_features // 3, bias=False, device="meta")
     linear.weight = nn.Parameter(fused.weight.detach().chunk(3)[part], requires_grad=False)
-    bias: Tensor | None = fused.bias
-    own = None if bias is None else nn.Parameter(bias.detach().chunk(3)[part], requires_grad=False)
-    linear.register_parameter("bias", own)
+    if fused.bias is not None:
+        linear.bias = nn.Parameter(fused.bias.detach().chunk(3)[part], requires_grad=False)
     return linear
