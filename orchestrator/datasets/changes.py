@@ -48,12 +48,9 @@ def record_checksums(entry: DatasetEntry, data_root: Path) -> list[str]:
 
     For an image inside a parquet or tar file, the parquet or tar file is recorded.
     """
-    if not entry.is_own:
-        return []
-    raw = open_dataset(_with_own_names(entry), data_root)
-    if _holder(dataset_folder(entry, data_root), raw.test.origin(0)).is_file():
-        images = _image_files(entry, raw, data_root, {})
-        if not _write(entry, data_root, images):
+    if entry.is_own:
+        raw = open_dataset(_with_own_names(entry), data_root)
+        if not _write(entry, data_root, _image_files(entry, raw, data_root, {})):
             return [f"{data_root} cannot be written to, so images that are replaced later will not be noticed"]
     return []
 
@@ -190,11 +187,10 @@ def _differences(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile], 
 
 def _read(entry: DatasetEntry, data_root: Path) -> dict[str, ImageFile] | None:
     """Return the record of a dataset; ``None`` if there is no record or it cannot be read."""
-    try:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         stored = json.loads(checksums_file(entry, data_root).read_text(encoding="utf-8"))
         return {str(path): ImageFile(*fields) for path, fields in stored["images"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+    return None
 
 
 def _write(entry: DatasetEntry, data_root: Path, images: Mapping[str, ImageFile]) -> bool:

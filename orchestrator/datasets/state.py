@@ -120,10 +120,9 @@ def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
 
 def read_record(entry: DatasetEntry, data_root: Path | None) -> Record | None:
     """Return the record of a fetched dataset; ``None`` for a dataset that ``data prepare`` did not fetch."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         return Record.model_validate_json((dataset_folder(entry, data_root) / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def bytes_in(folder: Path) -> int:
