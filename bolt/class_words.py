@@ -115,13 +115,14 @@ def names_of_folders(names: Sequence[str]) -> str:
 
 
 def check_distinct(words: Sequence[str], names: Sequence[str]) -> None:
-    """Raise ``ValueError`` if two classes have the same words, apart from upper and lower case.
+    """Raise ``ValueError`` if two classes have the same words, apart from upper and lower case and from spaces.
 
     ``names``: the class names in the data, for the message.
     """
-    first: dict[str, str] = {}
-    for word, name in zip(words, names, strict=True):
-        if (other := first.setdefault(word.casefold(), name)) is not name:
+    first: dict[str, int] = {}
+    for label, (word, name) in enumerate(zip(words, names, strict=True)):
+        if (twin := first.setdefault(" ".join(word.casefold().split()), label)) != label:
+            other = names[twin]
             alike = unicodedata.normalize("NFC", other) == unicodedata.normalize("NFC", name)
             shown = ascii if alike else repr  # two encodings of the same letters
             what = f"the classes {shown(other)} and {shown(name)} would both be called {word!r}"

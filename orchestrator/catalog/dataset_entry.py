@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt, field_validator, model_validator
 
+from bolt.class_words import check_distinct
 from bolt.clip.image_files import Reading
 from orchestrator.catalog.routes import OwnRoute, Route
 from orchestrator.catalog.validation import OPEN_CLIP, Key, PositiveInt, StrictModel, Title, check_templates
@@ -150,9 +151,7 @@ class DatasetEntry(StrictModel):
             if len(self.class_names) != self.classes:
                 raise ValueError(f"class_names has {len(self.class_names)} names, classes says {self.classes}")
             names = list(self.class_names.values() if isinstance(self.class_names, dict) else self.class_names)
-            plain = [" ".join(name.casefold().split()) for name in names]
-            if twice := sorted({name for name, own in zip(names, plain, strict=True) if plain.count(own) > 1}):
-                raise ValueError(f"two classes are called {twice[0]!r}; the text head could not tell them apart")
+            check_distinct(names, list(self.class_names))
             if isinstance(self.prompts, dict) and (other := sorted({*names} ^ {*self.prompts})):
                 raise ValueError(f"prompts and class_names need the same words; {other[0]!r} is in one of them only")
         if self.renamed and self.class_names is not None:
