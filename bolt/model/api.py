@@ -5,10 +5,8 @@ Shape legend: N images, C classes, D embedding width, H, W height and width of a
 
 import operator
 import os
-import re
 import reprlib
 import warnings
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
@@ -39,7 +37,7 @@ from bolt.image_folders import (
 )
 from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources, checkpoint_paths
-from bolt.model.model import ImageInput, Model, check_are_images, check_is_image
+from bolt.model.model import ImageInput, Model, check_are_images, check_is_image, check_paths
 from bolt.protocol import STRICT, Precision
 from bolt.seeds import torch_generator
 from bolt.spectral.sources import Sources
@@ -266,7 +264,7 @@ def adapt(
     if sources is not None and chosen.needs_sources(configured) and name in sources.names:
         warnings.warn(f"{name} is also a source's name: leave it out if it has learned from these data", stacklevel=3)
     labels_N = _check_labels(labels, len(images), len(class_names))
-    _check_order(images, labels_N, class_names)
+    check_paths(images, labels_N.tolist(), class_names)
     numbers = ", ".join(class_names[:3]) if "".join(class_names).isdecimal() and prompts == [*PROMPTS] else ""
     if not isinstance(prompts, Mapping) and (odd := names_of_folders(class_names) or numbers):
         warnings.warn(f"class names that stand in the prompts, but do not describe an image: {odd}", stacklevel=3)
@@ -375,23 +373,3 @@ def _check_labels(labels: Sequence[int] | Tensor | None, images: int, classes: i
     if empty:
         raise ValueError(f"class {empty[0]} has no image; leave its name out of class_names")
     return labels_N
-
-
-def _check_order(images: Sequence[ImageInput], labels_N: Tensor, class_names: Sequence[str]) -> None:
-    """Raise ``ValueError`` if the folder of a class's name has images, but none of them has the label of this class.
-
-    Then the names are in another order than the labels, as with ``os.listdir`` beside torchvision's ``ImageFolder``.
-    """
-    found = defaultdict[str, set[str]](set)  # name of a folder -> the names of the classes of its images
-    for image, label in zip(images, labels_N.tolist(), strict=False):  # no labels without labels
-        if not isinstance(image, Tensor):
-            path = str(getattr(image, "filename", image))
-            found[_plain(os.path.basename(os.path.dirname(path)))].add(_plain(class_names[label]))
-    for name in class_names:
-        if (others := found.get(_plain(name), set())) and _plain(name) not in others:
-            what = f"the images in the folder of {name!r} have the labels of others, such as {min(others)!r}"
-            raise ValueError(f"{what}: class_names must have the order of the labels")
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\W_]+", " ", name).casefold()

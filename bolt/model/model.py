@@ -5,6 +5,9 @@ Shape legend: B images, S image side, D embedding width, C classes, H, W height 
 
 from __future__ import annotations
 
+import os
+import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +53,29 @@ def check_is_image(image: object) -> None:
         kind = type(image).__name__
         hint = "take the images out of the pairs" if isinstance(image, tuple) else "see Image.fromarray"
         raise TypeError(f"an image is a Pillow image, the path of a file or a tensor, not {kind}; {hint}")
+
+
+def check_paths(images: Sequence[ImageInput], labels: Sequence[int], class_names: Sequence[str]) -> None:
+    """Raise ``ValueError`` if a path has two labels, or if no image in the folder named like a class has its label.
+
+    In the second case, the names are in another order than the labels, as with ``os.listdir`` beside torchvision's
+    ``ImageFolder``. ``labels`` may be empty.
+    """
+    first: dict[str, int] = {}
+    found = defaultdict[str, set[str]](set)  # name of a folder -> the names of the classes of its images
+    for image, label in zip(images, labels, strict=False):
+        path = "" if isinstance(image, Tensor) else str(getattr(image, "filename", image))
+        if isinstance(image, str | Path) and first.setdefault(path, label) != label:
+            raise ValueError(f"{path} has two labels, {class_names[first[path]]!r} and {class_names[label]!r}")
+        found[_plain(os.path.basename(os.path.dirname(path)))].add(_plain(class_names[label]))
+    for name in class_names:
+        if (others := found.get(_plain(name), set())) and _plain(name) not in others:
+            what = f"the images in the folder of {name!r} have the labels of others, such as {min(others)!r}"
+            raise ValueError(f"{what}: class_names must have the order of the labels")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", " ", name).casefold()
 
 
 @dataclass(frozen=True)

@@ -292,6 +292,9 @@ def test_class_names_in_another_order_than_the_labels_are_refused(backbone: Back
             bolt.adapt(backbone, images, LABELS, swapped, method="zero_shot")
     corrected = [1, *LABELS[1:]]  # the label of an image may differ from its folder
     assert bolt.adapt(backbone, paths, corrected, NAMES, method="zero_shot")
+    with pytest.raises(ValueError, match=r"0\.png has two labels, 'red things' and 'blue things'"):
+        bolt.adapt(backbone, [*paths, paths[0]], [*LABELS, 2], NAMES, method="zero_shot")
+    assert bolt.adapt(backbone, [*paths, paths[0]], [*LABELS, 0], NAMES, method="zero_shot")
 
 
 def test_texts_that_are_too_long_are_named(backbone: Backbone) -> None:
