@@ -105,6 +105,8 @@ def clip_from_file(
         tensors = {name.removeprefix("text."): tensor for name, tensor in tensors.items()}
     elif "positional_embedding" in tensors:
         tensors = dict(open_clip.model.convert_to_custom_text_state_dict(tensors))
+    if "logit_bias" not in own:  # a training with SigLIP's loss adds it to any CLIP; it is equal for all classes
+        tensors.pop("logit_bias", None)
     for name in ("logit_scale", "logit_bias"):  # (1,) in some files
         if name in tensors and name in own and tensors[name].numel() == 1:
             tensors[name] = tensors[name].reshape(own[name].shape)

@@ -355,7 +355,9 @@ def test_the_text_tower_is_found_with_and_without_its_prefix(tiny: open_clip.CLI
 def test_what_lies_beside_a_whole_clip_is_named(tiny: open_clip.CLIP, tmp_path: Path) -> None:
     """A classifier or an adapter of features was left out without a word."""
     averaged = {"n_averaged": torch.tensor(3), **prefixed("module.", dict(tiny.state_dict()))}
-    for content in (averaged, {"model": tiny.state_dict(), "optimizer": {"state": {0: {"exp_avg": torch.ones(2)}}}}):
+    with_bias = {**tiny.state_dict(), "logit_bias": torch.tensor([-10.0])}  # of a training with SigLIP's loss
+    optimizer = {"state": {0: {"exp_avg": torch.ones(2)}}}
+    for content in (averaged, with_bias, {"model": tiny.state_dict(), "optimizer": optimizer}):
         torch.save(content, tmp_path / "x.pt")
         clip_from_file("tiny-clip", tmp_path / "x.pt", False)
     torch.save({"model": tiny.state_dict(), "fc": {"weight": torch.ones(2), "bias": torch.ones(2)}}, tmp_path / "x.pt")
