@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from bolt.util.json_text import read_json
 from orchestrator.artifacts.load_backbone import load_backbone, tag_uses_quick_gelu
 from orchestrator.catalog import BackboneEntry
 from orchestrator.catalog.backbone_entry import Weights
-from orchestrator.catalog.validation import key_problem
+from orchestrator.catalog.validation import as_key, key_problem
 from orchestrator.models.adoption import HUB, fetch_repository
 from orchestrator.util.errors import UserError, explained, unknown_name
 
@@ -131,7 +130,7 @@ def model_folder(
     if not text.startswith(HUB) and not folder.is_dir():
         return None
     own = os.path.basename(os.path.abspath(text.removeprefix(HUB).partition("@")[0]))  # that of "." is the folder's
-    key = name or re.sub(r"[^a-z0-9._-]+", "-", own.lower())
+    key = name or as_key(own)
     if wrong := key_problem(key):
         raise UserError(wrong, where="--name")
     check_key(key)
