@@ -22,12 +22,11 @@ from bolt.image_folders import images_below, is_image, iterate_images, part_of, 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, files_of, is_inside
 from orchestrator.datasets.part import Contents, Part, file_part, make_part
-from orchestrator.datasets.routes.parquet import SHARD, Shards, names_in
+from orchestrator.datasets.routes.parquet import Shards, names_in, refuse_partial_sets
 from orchestrator.datasets.routes.tar_shards import folder_of, part_in, parts_by_name, read_shards
 from orchestrator.datasets.text_tables import read_rows
 from orchestrator.util.errors import UserError, explained, shorten
-from orchestrator.util.grouping import grouped
-from orchestrator.util.units import listed, pluralize
+from orchestrator.util.units import listed
 
 SHOWN = 10
 
@@ -96,17 +95,7 @@ def read_table(path: Path) -> Table:
     if path.suffix.lower() == ".tar":
         return Table(*read_shards(path))
     files = files_of(path)
-    parquet = [file for file in files if file.suffix.lower() == ".parquet"]
-    shards = [(file, found) for file in parquet if (found := SHARD.search(file.name))]
-    for own in grouped(shards, lambda shard: (shard[0].parent, shard[0].name[: shard[1].start()])).values():
-        given = sorted(int(found["number"]) for _, found in own)
-        for file, found in own:
-            number, count = found["number"], int(found["count"])
-            if given != [*range(count)]:
-                what = f"belongs to a set of {pluralize(count, 'file')}; numbers of the files given: "
-                hint = f"write {{{'0' * len(number)}..{count - 1:0{len(number)}}}} for {number} to give one whole set"
-                hint = hint if count > 1 else "give this file alone"
-                raise UserError(what + listed([*map(str, given)], SHOWN), where=str(file), hint=hint)
+    refuse_partial_sets([str(file) for file in files if file.suffix.lower() == ".parquet"])
     if len(files) == 1:
         return _read_file(files[0])
     root = folder_of(path)

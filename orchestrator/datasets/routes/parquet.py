@@ -22,14 +22,15 @@ from orchestrator.catalog.routes import HuggingFaceRoute, PartName
 from orchestrator.datasets.part import Contents, Part, make_part, numbered_classes, refetch_hint
 from orchestrator.util.errors import UserError, explained, shorten
 from orchestrator.util.grouping import grouped
-from orchestrator.util.units import pluralize
+from orchestrator.util.units import listed, pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-SHARD = re.compile(r"-(?P<number>\d+)-of-(?P<count>\d+)")
+SHARD = re.compile(r"-(?P<number>\d+)-of-(?P<count>\d+)[^/]*$")
 
+SHOWN = 10
 KEPT_GROUPS = 2
 """Number of row groups of a part whose encoded images are kept in memory. A row group has 100 to 1,000 images."""
 
@@ -72,20 +73,29 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
     found = sorted(path for path in paths if (fnmatchcase(path, given) if given else re.fullmatch(pattern, path)))
     if not found:
         raise UserError(f"there is no parquet file of the split {split!r}" + (f" ({given})" if given else ""))
-    counted = (match for match in map(SHARD.search, found) if match)
-    # A pattern may mean several numbered sets.
-    for shards in grouped(counted, lambda match: match.string[: match.start()] if given else "").values():
-        there = {int(match["number"]) for match in shards}
-        total = max(int(match["count"]) for match in shards)
-        if absent := sorted(set(range(total)) - there):
-            count = f"{len(shards)} of {total} are there"
-            raise UserError(f"shard {absent[0]} of the split {split!r} is missing ({count})")
-        if len(shards) > total:
-            names = ", ".join(match.string for match in shards[:4])
-            what = f"the split {split!r} has {len(shards)} files, but their names say {total}: some are of another "
-            hint = "name the configuration, `config`, or give a pattern of the right files, `files`"
-            raise UserError(f"{what}upload or configuration, whose images may count twice ({names})", hint=hint)
+    hint = "fetch the missing files; or name the configuration, `config`, or a pattern of the right files, `files`"
+    refuse_partial_sets(found, hint, together=not given)  # a pattern may mean several sets
     return found
+
+
+def refuse_partial_sets(files: Sequence[str], hint: str = "", *, together: bool = False) -> None:
+    """Raise ``UserError`` unless the files that are numbered as ``train-00000-of-00004.parquet`` make whole sets.
+
+    A file that is missing would be left out without a word, and images of two uploads would count twice.
+
+    ``hint``: by default, how to give one whole set. ``together``: whether the files must make one set, also if their
+    names differ before the number.
+    """
+    numbered = (match for match in map(SHARD.search, files) if match)
+    for own in grouped(numbered, lambda match: "" if together else match.string[: match.start()]).values():
+        given = sorted(int(match["number"]) for match in own)
+        for match in own:
+            number, count = match["number"], int(match["count"])
+            if given != [*range(count)]:
+                what = f"{match.string} belongs to a set of {pluralize(count, 'file')}; numbers of the files given: "
+                whole = f"write {{{'0' * len(number)}..{count - 1:0{len(number)}}}} for {number} to give one whole set"
+                hint = hint or (whole if count > 1 else "give this file alone")
+                raise UserError(what + listed([*map(str, given)], SHOWN), hint=hint)
 
 
 def _class_names(entry: DatasetEntry, parts: Sequence[Shards], folder: Path) -> list[str]:

@@ -49,6 +49,8 @@ def test_names_beside_encoded_images_count_only_if_there_are_files(tmp_path: Pat
 def test_one_parquet_file_of_several_is_refused(tmp_path: Path) -> None:
     """The images of the other files were left out without a word."""
     table = pa.table({"image": PICTURES, "label": list("abb")})
+    tmp_path /= "part-00001-of-00002"  # the name of a folder says nothing
+    tmp_path.mkdir()
     for name in ("train-00000-of-00002.parquet", "train-00000-of-00001.parquet"):
         pq.write_table(table, tmp_path / name)
     with pytest.raises(UserError, match=r"a set of 2 files.*given: 0\n.*\{00000\.\.00001\}"):
