@@ -18,7 +18,7 @@ Shape legend: S sources, P tensors, B images, C classes.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -26,10 +26,9 @@ from torch import Tensor
 from bolt.methods.base import TowerPasses, register
 from bolt.methods.common.composition import Composition, stack_task_vectors, trainable_composition
 from bolt.methods.common.merging import required_sources
-from bolt.protocol import Precision
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 from bolt.training.adaptation import adapted
-from bolt.training.loop import Curve, MetricsCallback, PlainRecipe, fit
+from bolt.training.loop import Curve, PlainRecipe, fit
 from bolt.util.ranges import AtLeast1, Checked, Fraction, Positive
 
 _BATCHES = 2
@@ -68,28 +67,26 @@ def minimise_entropy(
     logits_of: Callable[[Tensor], Tensor],
     order: Callable[[int], Tensor],
     settings: AdaMergingSettings,
-    report: MetricsCallback = lambda step, metrics: None,
-    precision: Precision | None = None,
+    **options: Any,
 ) -> Curve:
     """Train the coefficients from ``settings.initial``; return the loss of every step.
 
     Args:
         logits_of: ``logits_of(rows)`` -> logits (B, C) of these images under the composed weights.
         order: ``order(step)`` -> the rows of a step, which are two batches, one after the other.
-        report, precision: see :func:`bolt.training.loop.fit`; an epoch is one step.
+        options: ``report`` and ``precision`` of :func:`bolt.training.loop.fit`; an epoch is one step.
 
     Raises:
         bolt.training.loop.Diverged: if the loss or a coefficient becomes NaN or infinite.
     """
     with torch.no_grad():
         composition.coefficients.fill_(settings.initial)
-    in_step = _BATCHES * settings.batch_size
-    recipe = PlainRecipe(settings.steps, in_step, settings.learning_rate, schedule="constant")
+    recipe = PlainRecipe(settings.steps, _BATCHES * settings.batch_size, settings.learning_rate, schedule="constant")
 
     def loss_of_rows(step: int, rows: Tensor) -> Tensor:
         return summed_entropy(logits_of(rows), settings.batch_size)
 
-    return fit([composition.coefficients], loss_of_rows, order, recipe, report=report, precision=precision)
+    return fit([composition.coefficients], loss_of_rows, order, recipe, **options)
 
 
 @register(
@@ -125,7 +122,7 @@ def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:
     def order(step: int) -> Tensor:
         return unlabelled.order("adamerging", step, len(unlabelled))[: _BATCHES * settings.batch_size]
 
-    minimise_entropy(composition, logits_of, order, settings, task.report, backbone.precision)
+    minimise_entropy(composition, logits_of, order, settings, report=task.report, precision=backbone.precision)
     lambda_SP = composition.coefficients.detach().squeeze(-1)
     used_SP = lambda_SP.clamp(0, 1)
     counts_C = torch.bincount(torch.cat([*predicted]))

@@ -123,8 +123,7 @@ def adapt(task: Task, settings: AutoSettings) -> Adapted:
     correct = _correct_images(task, settings)
     tried = [each for each in settings.parsed if each.text in correct or not correct]
     ranked = sorted(tried, key=lambda each: -correct.get(each.text, 0))  # stable: ties go to the first
-    size = len(task.support)
-    details = {key: 100 * correct[text] / size for key, text in _detail_keys(settings) if text in correct}
+    details = {key: 100 * correct[text] / len(task.support) for key, text in _detail_keys(settings) if text in correct}
     chosen_by = f"{_folds(task, settings)} folds of the support" if correct else NO_HOLD_OUT
     for candidate in ranked:
         with suppress(Diverged):

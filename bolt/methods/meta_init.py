@@ -69,9 +69,8 @@ def adapt(task: Task, settings: MetaInitSettings) -> Adapted:
     """Fine-tune tower and head from the meta-learned start. Raises ``ValueError`` if the task has no such start."""
     if task.initial is None:
         raise ValueError("meta_init starts from a meta-learned tower, and this task has none")
-    device = task.backbone.device
     tower = task.backbone.tower.copy(trainable=task.initial)
     tower.load_open_clip(task.initial)
-    head_CD = (task.backbone.logit_scale * task.head_CD.to(device)).requires_grad_()
+    head_CD = (task.backbone.logit_scale * task.head_CD.to(task.backbone.device)).requires_grad_()
     trainable = trainable_tower(tower, head_CD, classify=LinearClassifier(head_CD))
     return train(task, trainable, settings)

@@ -110,8 +110,7 @@ class SelectedSources(Sources):
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the selected sources."""
-        names = self._sources.names
-        return tuple(names[position] for position in self._positions)
+        return tuple(self._sources.names[position] for position in self._positions)
 
     def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
         """Return each source's leading directions of one matrix, in the order of the selected names."""
