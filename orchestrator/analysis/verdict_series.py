@@ -167,9 +167,17 @@ def _methods_without_support(rows: Iterable[Row]) -> frozenset[str]:
 
 
 def _rows_by_k(rows: Sequence[Row], fixed: Collection[str]) -> dict[int, list[Row]]:
-    """Return the rows that are compared at each k. The rows of the ``fixed`` labels are compared at every k."""
-    ks = sorted({row.k for row in rows} - {0}) or [0]
-    return {k: [row for row in rows if row.k == k or row.method in fixed] for k in ks}
+    """Return the rows that are compared at each k.
+
+    The rows of the ``fixed`` labels are compared at every k, on the test splits that other rows of this k have.
+    """
+    tests: dict[int, set[tuple[str, str]]] = {}
+    for row in rows:
+        tests.setdefault(row.k, set()).add((row.domain, row.test))
+    return {
+        k: [row for row in rows if row.k == k or (row.method in fixed and (row.domain, row.test) in tests[k])]
+        for k in sorted(tests.keys() - {0}) or [0]
+    }
 
 
 def _over_datasets(

@@ -116,7 +116,8 @@ def _curve(
 
     The accuracy of a seed is its mean over datasets. At each k, the curve has the mean and the standard deviation of
     these accuracies. Seeds that lack a dataset are left out. A method without support images has one accuracy, which is
-    repeated at every k in ``panel``. The name says if the method lacks datasets that others have at the same k.
+    repeated at every k in ``panel``. The name says if the method lacks datasets that it has at another k, or that
+    others have at the same k.
 
     ``panel``: the datasets of all methods in the same chart, by k.
     """
@@ -127,6 +128,7 @@ def _curve(
     if set(by_shots) == {0} and set(panel) != {0}:
         by_shots = defaultdict(lambda: defaultdict(dict), dict.fromkeys(set(panel) - {0}, by_shots[0]))
     fewer = any(set(panel[shots]) - set(by_dataset) for shots, by_dataset in by_shots.items())
+    fewer |= len({frozenset(by_dataset) for by_dataset in by_shots.values()}) > 1
     metrics: list[Metric] = []
     for shots, by_dataset in sorted(by_shots.items()):
         means = list(seed_means(by_dataset, list(by_dataset)).values())

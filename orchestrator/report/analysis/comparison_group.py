@@ -201,6 +201,12 @@ class ComparisonGroup:
         return pluralize(DASH.join(dict.fromkeys((str(counts[0]), str(counts[-1])))), noun)
 
     @property
+    def uneven_text(self) -> str:
+        """A sentence for captions, with a space before it, if not every k has the same datasets; otherwise empty."""
+        uneven = len({self.tests(k, averaged=True) for k in self.ks}) > 1
+        return " Not every k has the same datasets: compare methods, not one k with another." if uneven else ""
+
+    @property
     def seeds_text(self) -> str:
         """The number of seeds from which deviations are computed, for captions: ``n = 3``."""
         return f"n = {len(self.seeds)}" if len(self.seeds) != 1 else "n = 1, so no deviation"

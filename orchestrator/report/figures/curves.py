@@ -28,6 +28,7 @@ def accuracy_against_k(grid: GridResults, group: ComparisonGroup) -> FigureFile 
         axes.set_ylabel(f"mean {group.metric.title} over datasets (%)")
         _draw_lines(axes, grid, group, group.ks, means, zorder=3, markersize=4.5, linewidth=1.8)
         caption = f"Mean {group.mean_text} over {group.dataset_count()}. {group.deviation_text('Bands')}"
+        caption += group.uneven_text
         if not all(chain(*means.values())):
             caption += " A point is missing where no seed has every dataset."
         return group_figure(figure, group, "accuracy", f"{group.metric.heading} against k", caption, table="main")

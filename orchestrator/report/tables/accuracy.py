@@ -27,7 +27,7 @@ def main_table(grid: GridResults, group: ComparisonGroup) -> Table:
     score = group.mean_of
     note = (
         f"Mean {group.mean_text} over {group.dataset_count(noun)} per seed, then mean ± sample standard deviation "
-        f"over seeds ({group.seeds_text}); below it the gain over zero-shot in points."
+        f"over seeds ({group.seeds_text}); below it the gain over zero-shot in points.{group.uneven_text}"
     )
     dash_note = "A dash: no seed has every dataset yet."
     if grid.raced:

@@ -13,9 +13,10 @@ from orchestrator.analysis.rows import Row, row_list
 from orchestrator.analysis.scores import Score
 from orchestrator.analysis.verdict_series import verdicts_of
 from orchestrator.report import GridResults
+from orchestrator.report.tables.accuracy import main_table
 from orchestrator.tracks import TRACKS
 from orchestrator.tracks.base_to_new import BASE_TO_NEW
-from tests.helpers.small_results import DATASETS, arrange, base_to_new_result, cell, grid, label, result
+from tests.helpers.small_results import DATASETS, arrange, base_to_new_result, cell, grid, label, result, terminal
 
 
 def test_there_is_one_answer_for_each_domain_and_one_for_all_together() -> None:
@@ -27,6 +28,20 @@ def test_there_is_one_answer_for_each_domain_and_one_for_all_together() -> None:
     # The domains have the same names of datasets, and each of them counts.
     assert [answer.verdicts[0].n for answer in answers] == [8, 8, 16]
     assert {v.best_set for answer in answers for v in answer.verdicts} == {("BOLT",)}
+
+
+def test_zero_shot_counts_where_others_were_measured_at_the_same_k() -> None:
+    """It had every dataset at every k, so it stood first and was recommended where others lack most datasets."""
+    results = [r for r in grid({"bolt": 60.0, "zero_shot": 0.0}) if r.cell.shots != 4 or r.cell.dataset.name == "ants"]
+    arranged = arrange(results)
+    (verdict,) = (series.at(4) for series in arranged.verdicts if not series.dataset)
+    assert verdict is not None
+    assert [(score.method, score.n) for score in verdict.methods] == [("BOLT", 1), ("Zero-shot", 1)]
+    (group,) = arranged.groups
+    assert verdict.methods[1].mean == getattr(group.mean("Zero-shot", 4), "mean", None)
+    assert "Not every k has the same datasets" in main_table(arranged, group).note
+    assert "Not every k has the same datasets" in terminal(arranged)
+    assert "Not every k" not in terminal(arrange(grid({"bolt": 60.0, "zero_shot": 0.0})))
 
 
 def test_base_and_new_classes_count_as_one_dataset_by_their_harmonic_mean() -> None:
