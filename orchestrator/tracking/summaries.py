@@ -115,8 +115,8 @@ def _curve(
     """Return the run with the curve of accuracy against k.
 
     The accuracy of a seed is its mean over datasets. At each k, the curve has the mean and the standard deviation of
-    these accuracies. Seeds that lack a dataset are left out. A method without support images has one accuracy, which is
-    repeated at every k in ``panel``. The name says if the method lacks datasets that it has at another k, or that
+    these accuracies. Seeds that lack a dataset are left out. A method without support images has the same accuracies at
+    every k, on the datasets in ``panel``. The name says if the method lacks datasets that it has at another k, or that
     others have at the same k.
 
     ``panel``: the datasets of all methods in the same chart, by k.
@@ -126,7 +126,8 @@ def _curve(
     for result in group:
         by_shots[result.cell.shots][result.cell.dataset.name][result.cell.seed] = _averaged(result)[0]
     if set(by_shots) == {0} and set(panel) != {0}:
-        by_shots = defaultdict(lambda: defaultdict(dict), dict.fromkeys(set(panel) - {0}, by_shots[0]))
+        own = by_shots.pop(0)
+        by_shots |= {shots: {name: own[name] for name in own if name in panel[shots]} for shots in set(panel) - {0}}
     fewer = any(set(panel[shots]) - set(by_dataset) for shots, by_dataset in by_shots.items())
     fewer |= len({frozenset(by_dataset) for by_dataset in by_shots.values()}) > 1
     metrics: list[Metric] = []

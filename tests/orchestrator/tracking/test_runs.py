@@ -119,6 +119,11 @@ def test_a_curve_deviates_over_seeds_not_over_datasets_and_zero_shot_is_a_line()
     line = metrics_of(runs["zero_shot · glyphs · tiny · on fewer datasets · few-shot"])  # it lacks "hard"
     steps = [("accuracy_by_shots", 1), ("accuracy_by_shots", 4), ("mean_at_k/01", 0), ("mean_at_k/04", 0)]
     assert line == dict.fromkeys(steps, 50.0)
+    hard = samples.result(samples.cell(0, method="zero_shot", dataset="hard", shots=0), accuracy=20.0)
+    uneven = [r for r in results if (r.cell.dataset.name, r.cell.shots) != ("hard", 4)]
+    runs = {run.name: run for run in summary_runs([*uneven, zero, hard], describe, GRID)}
+    line = metrics_of(runs["zero_shot · glyphs · tiny · on fewer datasets · few-shot"])  # at k = 4
+    assert [line["accuracy_by_shots", k] for k in (1, 4)] == [35.0, 50.0]
 
 
 def test_what_test_labels_chose_is_said_by_the_runs_name_and_tag() -> None:
