@@ -134,10 +134,9 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
         top = Location.of(path)
         for section, entries in _parse(read_text(path), top, path.absolute().parent).items():
             for name, entry in entries.items():
-                if found[section].get(name, entry) != entry:
+                if found[section].setdefault(name, entry) != entry:
                     what = f"{files[section, name]} has another entry {name!r}"
                     raise (top / section / name).error(what, "rename one of them")
-                found[section].setdefault(name, entry)
                 files.setdefault((section, name), top.file)
     datasets, prompts = found["datasets"], found["prompts"]
     checkpoints = {(entry.backbone, entry.dataset): entry for entry in found["checkpoints"].values()}
