@@ -8,7 +8,7 @@ is read back and compared with the model in memory.
 import io
 import shutil
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -182,13 +182,13 @@ def load_adapter(cell: Cell, loaded: ArtifactCache) -> Model | None:
     folder = loaded.store.adapter_folder(cell.id)
     if folder is None:
         return None
-    try:
+    # If the adapter is damaged or of another format, the cell can be run again.
+    with suppress(UnreadableModel, BackboneMismatch, BasisMismatch):
         model = load_model(folder, loaded.backbone(cell.backbone), CellInputs(cell, loaded).sources)
         entry = loaded.catalog.dataset(cell.dataset.name)
         # Adapters of earlier versions do not state how images are read: their bands and range.
         return replace(model, about=replace(model.about, bands=entry.bands, range=entry.range))
-    except (UnreadableModel, BackboneMismatch, BasisMismatch):
-        return None  # the adapter is damaged or of another format: the cell can be run again
+    return None
 
 
 def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: ArtifactCache) -> tuple[str, ...]:
