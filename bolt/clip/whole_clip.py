@@ -35,6 +35,9 @@ _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 """The files in which transformers states the preprocessing. Since version 5, ``CLIPProcessor`` writes the second, with
 the preprocessing under the key ``image_processor``."""
 
+_PHOTO = 1125
+"""The token of "photo" in CLIP's vocabulary."""
+
 _FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 """Pillow's number of an interpolation -> the interpolation's name. transformers states the number."""
 
@@ -85,7 +88,8 @@ def clip_from_file(
 
     Raises:
         bolt.clip.checkpoint_files.UnreadableCheckpoint: for a file that cannot be read.
-        TensorMismatch: if the tensors do not fit this architecture, or some are quantised, NaN or infinite.
+        TensorMismatch: if the tensors do not fit this architecture, or some are quantised, NaN or infinite, or if a
+            tokenizer of transformers beside the file has other tokens than CLIP's, which the model would be given.
     """
     import open_clip  # takes seconds to import
 
@@ -96,6 +100,9 @@ def clip_from_file(
         model = cast(nn.Module, open_clip.create_model(architecture, force_quick_gelu=quick_gelu, device="cpu"))
     finally:
         logging.disable(before)
+    text = open_clip.get_model_config(architecture)["text_cfg"]
+    if not text.get("hf_tokenizer_name") and not text.get("hf_model_name"):
+        _check_vocabulary(file if file.is_dir() else file.parent)
     own = model.state_dict()
     tensors, outside = _whole(found, next(name for name in own if name.startswith("visual.")), file)
     if outside := [name for name in outside if not name.startswith("optim")]:
@@ -114,6 +121,18 @@ def clip_from_file(
     check_numbers(tensors, own)
     model.load_state_dict(tensors)
     return model
+
+
+def _check_vocabulary(folder: Path) -> None:
+    """Raise ``TensorMismatch`` if a folder has a tokenizer with other tokens than CLIP's, such as one for Korean."""
+    for file in filter(Path.is_file, (folder / "vocab.json", folder / "tokenizer.json")):
+        number = None
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            found: Any = read_json(file)
+            number = (found if file.name == "vocab.json" else found["model"]["vocab"]).get("photo</w>")
+        if number != _PHOTO:
+            what = f"{file} has other tokens than CLIP's, which the text tower would be given"
+            raise TensorMismatch(f"{what}; if it belongs to another model, keep these weights in a folder of their own")
 
 
 def file_activation(file: Path, architecture: str, asked: bool | None = None) -> bool:

@@ -32,8 +32,9 @@ HUB = "hf:"
 
 CONFIGURATIONS = (
     "config.json", "open_clip_config.json", "preprocessor_config.json", "processor_config.json", ADAPTER_CONFIG,
+    "vocab.json", "tokenizer.json",
 )  # fmt: skip
-"""The files of a repository that describe the architecture, the preprocessing of images, and a LoRA."""
+"""The files of a repository that describe the architecture, the preprocessing of images, a LoRA and the tokens."""
 
 GENERIC_NAMES = frozenset(
     {"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "finetuned", "checkpoint", "visual"}

@@ -4,6 +4,7 @@ import argparse
 import json
 import zipfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -366,6 +367,23 @@ def test_what_lies_beside_a_whole_clip_is_named(tiny: open_clip.CLIP, tmp_path: 
     entry = ("backbones", "add", TINY.with_suffix(".json"), "--file", tmp_path / "x.pt", "--gelu", "--name", "mine")
     assert "note: " in (said := invoke(*entry, "--catalog", tmp_path / "mine.yaml"))
     assert "(fc.weight, fc.bias)" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fits"),
+    [
+        ("vocab.json", {"photo</w>": 1125}, True), ("tokenizer.json", {"model": {"vocab": {"photo</w>": 1125}}}, True),
+        ("vocab.json", {"photo</w>": 300}, False), ("tokenizer.json", {"model": {"vocab": [["photo", -3.5]]}}, False),
+    ],
+)  # fmt: skip
+def test_a_clip_of_another_vocabulary_is_refused(
+    name: str, content: dict[str, Any], fits: bool, tiny: open_clip.CLIP, tmp_path: Path
+) -> None:
+    """A Korean CLIP of transformers has as many tokens as CLIP, but others: its text embeddings had no meaning."""
+    torch.save(tiny.state_dict(), tmp_path / "x.pt")
+    (tmp_path / name).write_text(json.dumps(content))
+    with nullcontext() if fits else pytest.raises(TensorMismatch, match=rf"{name} has other tokens than CLIP's"):
+        clip_from_file("tiny-clip", tmp_path / "x.pt", False)
 
 
 def test_what_is_no_whole_clip_is_named(tiny: open_clip.CLIP, tmp_path: Path) -> None:
