@@ -7,7 +7,6 @@ importing torch or open_clip, whose import would delay a plan or an error messag
 
 from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry, missing_checkpoint, missing_weights
 from orchestrator.catalog.dataset_entry import (
-    DATA_VARIABLE,
     DatasetEntry,
     class_names_of,
     dataset_folder,
@@ -21,7 +20,7 @@ from orchestrator.catalog.load import Catalog, load_catalog
 from orchestrator.catalog.references import backbone_ref, checkpoint_digest, dataset_ref, own_splits
 
 __all__ = [
-    "DATA_VARIABLE", "BackboneEntry", "Catalog", "CheckpointEntry", "DatasetEntry", "backbone_ref", "checkpoint_digest",
+    "BackboneEntry", "Catalog", "CheckpointEntry", "DatasetEntry", "backbone_ref", "checkpoint_digest",
     "class_names_of", "dataset_folder", "dataset_ref", "excluded_file", "excluded_images", "load_catalog",
     "missing_checkpoint", "missing_data", "missing_weights", "own_splits", "partial_folder", "prompt_templates",
 ]  # fmt: skip

@@ -19,10 +19,6 @@ from orchestrator.catalog.validation import OPEN_CLIP, Key, PositiveInt, StrictM
 from orchestrator.catalog.yaml_files import read_text
 from orchestrator.util.errors import UserError
 
-DATA_VARIABLE = "BOLT_DATA"
-"""Environment variable of the data root, read if no ``--data-root`` is given."""
-
-
 DASSL_PAGE = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
 """The page that describes the folders of the few-shot benchmark, with links to the images and the split files."""
 
@@ -251,7 +247,7 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
         return None
     folder, how_to_get = dataset_folder(entry, data_root), _how_to_get(entry, data_root)
     if data_root is None:
-        hint = f"pass --data-root PATH or set {DATA_VARIABLE}; the images are then read from PATH/{folder}"
+        hint = f"pass --data-root PATH or set BOLT_DATA; the images are then read from PATH/{folder}"
         if entry.is_prepared:
             hint += f"\n  {how_to_get}"
         return UserError(f"dataset {entry.name} is read from a folder, and no data root is given", hint=hint)
@@ -269,7 +265,7 @@ def _how_to_get(entry: DatasetEntry, data_root: Path | None) -> str:
         return ""
     if route.kind == "folder":
         origin = f"; the images come from {entry.source} ({entry.licence})" if entry.source else ""
-        return f"point --data-root (or {DATA_VARIABLE}) to the folder that holds {route.folder}/{origin}"
+        return f"point --data-root (or BOLT_DATA) to the folder that holds {route.folder}/{origin}"
     if route.kind == "dassl":
         how = f"CoOp's DATASETS.md says how to get the images: {entry.source or DASSL_PAGE}"
     elif route.kind == "manual":

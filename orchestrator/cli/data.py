@@ -133,7 +133,7 @@ def prepare(
 
 @app.command()
 @options.with_options
-def verify(asked: AskedDatasets, exclude_broken: options.ExcludeBroken = False) -> None:
+def verify(asked: AskedDatasets, exclude: options.ExcludeBroken = False) -> None:
     """Decode and count every image of datasets.
 
     The exit code is 1 if an image cannot be decoded, if images of your own have changed since they were added, or if
@@ -144,8 +144,7 @@ def verify(asked: AskedDatasets, exclude_broken: options.ExcludeBroken = False) 
     from orchestrator.datasets.listing import verified_view
     from orchestrator.datasets.opening import open_dataset
     from orchestrator.datasets.progress import show_progress
-    from orchestrator.datasets.verify import exclude_broken as leave_out
-    from orchestrator.datasets.verify import verify_dataset
+    from orchestrator.datasets.verify import exclude_broken, verify_dataset
 
     console = Console()
     unreadable = changed = False
@@ -162,8 +161,8 @@ def verify(asked: AskedDatasets, exclude_broken: options.ExcludeBroken = False) 
             changed = True
             continue
         console.print(verified_view(found), soft_wrap=True)
-        if found.broken and exclude_broken and data_root is not None:
-            path = leave_out(found, data_root)
+        if found.broken and exclude and data_root is not None:
+            path = exclude_broken(found, data_root)
             print_line(f"excluded: {len(found.broken)}, listed in {path}")
         else:
             unreadable |= bool(found.broken)

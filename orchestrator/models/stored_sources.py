@@ -97,10 +97,8 @@ def export_sources(store: Store, folder: Path, *, backbone: str | None = None, c
 
     found = _of_cell(store, cell) if cell is not None else _of_backbone(store, backbone)
     datasets = Counter(artifact.meta["dataset"] for artifact in found)
-    targets = []
-    for artifact in found:
-        name, digest = artifact.meta["dataset"], artifact.files[TOWER_FILE][2]
-        targets.append(folder / f"{name if datasets[name] == 1 else f'{name}--{digest[:8]}'}.safetensors")
+    named = [(artifact.meta["dataset"], artifact.files[TOWER_FILE][2][:8]) for artifact in found]
+    targets = [folder / f"{name}{f'--{digest}' if datasets[name] > 1 else ''}.safetensors" for name, digest in named]
     if there := [path for path in targets if path.exists()]:
         raise UserError(f"{there[0]} is there already", where="FOLDER", hint="name another folder, or remove the file")
     with writing("the source models", str(folder)):

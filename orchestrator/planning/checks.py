@@ -6,7 +6,7 @@ from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
-from orchestrator.catalog import DATA_VARIABLE, missing_data, missing_weights
+from orchestrator.catalog import missing_data, missing_weights
 from orchestrator.catalog.dataset_entry import DASSL_PAGE
 from orchestrator.catalog.location import grids_folder
 from orchestrator.datasets.changes import changed_data
@@ -65,7 +65,7 @@ def check_inputs(plan: Plan) -> None:
                 hint.append(f"CoOp's instructions say where to get each dataset and where to put it: {DASSL_PAGE}")
                 hint.append(f"{root} holds {listed(here, SHOWN_NAMES)}" if here else f"{root} holds no folder")
         else:
-            hint.append(f"give --data-root PATH to this command{' too' * bool(fetched)}, or set {DATA_VARIABLE}=PATH")
+            hint.append(f"give --data-root PATH to this command{' too' * bool(fetched)}, or set BOLT_DATA=PATH")
         what = f"{len(datasets)} datasets {cause}; nothing was started"
         errors.insert(0, UserError(what, hint="\n  ".join(filter(None, hint))))
     if len(errors) == 1:
