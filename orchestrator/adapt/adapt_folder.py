@@ -28,7 +28,7 @@ from orchestrator.cells.task import make_task
 from orchestrator.datasets.progress import show_progress
 from orchestrator.execution.run import build_missing
 from orchestrator.models.export import COMPARED_IMAGES, save_checked
-from orchestrator.util.atomic_files import replacing, writing
+from orchestrator.util.atomic_files import replace_text, writing
 from orchestrator.util.console import print_line
 from orchestrator.util.units import first_lines, pluralize
 
@@ -115,8 +115,8 @@ def _page(done: Adaptation) -> Iterator[None]:
     refuses to run if the model exists. So if the command is killed in between, it can be repeated and writes both.
     """
     page = done.request.page
-    with writing(f"the page {page}", "-o", KEPT), replacing(page) as temporary:
-        temporary.write_text(adapt_page(done), encoding="utf-8")
+    with writing(f"the page {page}", "-o", KEPT):
+        replace_text(page, adapt_page(done))
     try:
         yield
     finally:

@@ -24,7 +24,7 @@ from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import check_images, state_shared_images, write_entry
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
-from orchestrator.util.atomic_files import replacing
+from orchestrator.util.atomic_files import replace_text
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
 
@@ -148,8 +148,7 @@ def prepare_images(request: Request, advance: OnProgress = lambda done, of: None
         notes = [as_given(note, given) for note in (*images.notes, *shared) if "short_classes" not in note]
         learnt = [[each.origin for each in group if each.part == "train"] for group in images.copies]
         found = {"stamp": stamp, "notes": notes, "copies": learnt}
-        with replacing(checked) as temporary:
-            temporary.write_text(json.dumps(found), encoding="utf-8")
+        replace_text(checked, json.dumps(found))
 
     entry = load_catalog(files).datasets[request.dataset]
     raw = open_dataset(entry, root)

@@ -16,7 +16,7 @@ import yaml
 
 from orchestrator.catalog.location import Location, display_path
 from orchestrator.catalog.validation import as_mapping
-from orchestrator.util.atomic_files import replacing
+from orchestrator.util.atomic_files import replace_text
 from orchestrator.util.errors import UserError, explained
 
 MAX_DEPTH = 50
@@ -176,8 +176,7 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
     # A circle of links raises RuntimeError.
     with explained(OSError, RuntimeError, what="cannot be written", where=str(location)):
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            temporary.write_text(stream.getvalue(), encoding="utf-8")
+        replace_text(path, stream.getvalue())
 
 
 def _reads_as(text: str, wanted: Any) -> bool:

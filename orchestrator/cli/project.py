@@ -16,7 +16,7 @@ from orchestrator.catalog.location import Location, grids_folder
 from orchestrator.catalog.validation import StrictModel, validated
 from orchestrator.catalog.yaml_files import dump_yaml, read_mapping
 from orchestrator.cli.options import PROJECT_FILE, at_home
-from orchestrator.util.atomic_files import replacing, writing
+from orchestrator.util.atomic_files import replace_text, writing
 from orchestrator.util.locks import changing
 
 if TYPE_CHECKING:
@@ -81,8 +81,7 @@ def remember(catalog: Sequence[Path], data_root: Path) -> Project:
         project = before.model_copy(update={"catalog": files, "data_root": before.data_root or _relative(data_root)})
         try:
             if project != before:
-                with replacing(PROJECT_FILE) as temporary:
-                    temporary.write_text(_HEADER + dump_yaml(project.fields), encoding="utf-8")
+                replace_text(PROJECT_FILE, _HEADER + dump_yaml(project.fields))
         except OSError:
             return before
     return project
@@ -103,8 +102,7 @@ def write_grid_file(added: Added, catalog_file: Path) -> tuple[Path, bool]:
         written = {text, _grid_text(added.replaced)} if added.replaced else {text}
         if path.exists() and path.read_text(encoding="utf-8", errors="replace") not in written:
             return path, True
-        with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        replace_text(path, text)
     return path, False
 
 

@@ -18,7 +18,7 @@ from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.splits import split_manifest
 from orchestrator.datasets.verify import check_image
-from orchestrator.util.atomic_files import replacing
+from orchestrator.util.atomic_files import replace_text
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import file_digest
 from orchestrator.util.threads import thread_map
@@ -196,7 +196,6 @@ def _read(entry: DatasetEntry, data_root: Path) -> dict[str, ImageFile] | None:
 def _write(entry: DatasetEntry, data_root: Path, images: Mapping[str, ImageFile]) -> bool:
     """Write the record of a dataset, and return whether the data root could be written to."""
     with contextlib.suppress(OSError):
-        with replacing(checksums_file(entry, data_root)) as temporary:
-            temporary.write_text(json.dumps({"images": images}, indent=0), encoding="utf-8")
+        replace_text(checksums_file(entry, data_root), json.dumps({"images": images}, indent=0))
         return True
     return False

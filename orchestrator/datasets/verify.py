@@ -19,7 +19,7 @@ from orchestrator.core.events import OnProgress
 from orchestrator.datasets.copies import MOST, SIDE, facing, find_copies, small_version
 from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.splits import split_manifest
-from orchestrator.util.atomic_files import replacing, writing
+from orchestrator.util.atomic_files import replace_text, writing
 from orchestrator.util.errors import UserError, one_line
 from orchestrator.util.grouping import grouped
 from orchestrator.util.threads import thread_map
@@ -166,8 +166,8 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
     if unlistable := [origin for origin in listed if not _LISTABLE.fullmatch(origin)]:
         what = f"the name {unlistable[0]!r} has a tab, a line break or a byte that is not UTF-8, so it cannot be listed"
         raise UserError(what, hint="rename the file")
-    with writing("the list of excluded images", str(path)), replacing(path) as temporary:
-        temporary.write_text("".join(f"{o}\t{reason}\n" for o, reason in sorted(listed.items())), encoding="utf-8")
+    with writing("the list of excluded images", str(path)):
+        replace_text(path, "".join(f"{origin}\t{reason}\n" for origin, reason in sorted(listed.items())))
     return path
 
 

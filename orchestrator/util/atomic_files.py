@@ -25,6 +25,12 @@ def replacing(path: Path) -> AbstractContextManager[Path]:
     return atomic_file(path.resolve())
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file as :func:`replacing` does."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 @contextmanager
 def atomic_file(target: Path, put: Callable[[Path, Path], None] = os.replace) -> Iterator[Path]:
     """Yield the path of a temporary file, which ``put`` renames to ``target`` at the end of the block.
