@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.catalog import BackboneEntry, backbone_ref, missing_weights
-from orchestrator.util.errors import UserError, one_line, shorten
+from orchestrator.util.errors import UserError, explained, one_line, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,13 +111,11 @@ def load_backbone(
         _check_listed(entry, swapped)
     text = TextSide(entry, say)
     load_again = None if keep_text else text.load
-    try:
+    with explained(UnsupportedTower, what=f"backbone {entry.name}"):
         backbone = Backbone.from_open_clip(
             text.load(), text.tokenize, entry.name, given_away=True, load_again=load_again,
             mean=entry.mean, std=entry.std, resize=entry.resize, interpolation=entry.interpolation,
         )  # fmt: skip
-    except UnsupportedTower as error:
-        raise UserError(f"backbone {entry.name}: {error}") from None
     built, stated = backbone.activation, "quick_gelu" if entry.quick_gelu else "gelu"
     if built != stated:
         what = f"backbone {entry.name} was built with {built}, but its catalog entry says {stated}"
@@ -196,10 +194,8 @@ def _architecture(entry: BackboneEntry) -> str:
     """Return the name by which open_clip knows the architecture of a backbone. Raises ``UserError`` for a bad file."""
     from bolt.clip.whole_clip import model_name
 
-    try:
+    with explained(OSError, ValueError, what=f"backbone {entry.name} cannot be built"):
         return model_name(str(entry.architecture_path or entry.architecture))
-    except (OSError, ValueError) as error:
-        raise UserError(f"backbone {entry.name} cannot be built: {error}") from None
 
 
 def _check_listed(entry: BackboneEntry, swapped: bool) -> None:
