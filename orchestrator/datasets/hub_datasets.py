@@ -18,14 +18,13 @@ from orchestrator.catalog.routes import HuggingFaceRoute
 from orchestrator.datasets.fetching.by_hub import fetch_from_hub, hub_size, repository
 from orchestrator.datasets.layouts import COLUMNS, Layout, find_layout
 from orchestrator.datasets.prepare import FetchJob, check_space
-from orchestrator.datasets.routes.parquet import features_in, read_parquet, shards_of
+from orchestrator.datasets.routes.parquet import SHARD, features_in, read_parquet, shards_of
 from orchestrator.datasets.state import StagingArea, bytes_in, dataset_lock
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError, explained
 from orchestrator.util.units import human_bytes
 
 _ADDRESS = re.compile(r"hf:(?P<repo>([\w.-]+/)?[\w.-]+)(:(?P<config>[\w.-]+))?(@(?P<splits>[\w.,-]+))?")
-_SHARD = re.compile(r"(-\d+-of-\d+(-[0-9a-f]+)?)?\.parquet")
 
 FETCHED = ".fetched"
 """The file in a dataset's folder that names the repository and the commit that the dataset was fetched from."""
@@ -138,7 +137,7 @@ def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: st
     for path in map(PurePosixPath, paths):
         if path.suffix == ".parquet":
             folders = [folder for folder in path.parts[:-1] if folder != "data"]
-            split = _SHARD.sub("", path.name)
+            split = SHARD.split(path.stem)[0]
             if split.isdecimal() and folders:  # a file that the hub converted: CONFIG/SPLIT/0000.parquet
                 split = folders.pop()
             found.setdefault("/".join(folders), {})[split] = None
