@@ -55,14 +55,19 @@ VARIATIONS = {
 """Methods on the tracks that vary few-shot adaptation: all that embed new classes themselves, and a few of those whose
 own part is that of the few-shot track."""
 
+OOD_DATASET = "glyph-digits"
+"""The target on the track ``ood``; the other datasets have no variant with the same classes."""
+
 
 @pytest.fixture(scope="module")
 def variations(tmp_path_factory: pytest.TempPathFactory, artifacts: BuiltArtifacts) -> World:
-    """Return a store with these tracks and methods on one dataset."""
+    """Return a store with these tracks and methods, each track on one dataset."""
     block = {"backbones": ["tiny-clip"], "datasets": DATASETS[:1], "shots": [2], "seeds": [1]}
     block["sources"] = {"rule": "leave_one_out", "datasets": DATASETS}
     blocks = [{**block, "track": track, "methods": [tiny(n) for n in names]} for track, names in VARIATIONS.items()]
-    next(each for each in blocks if each["track"] == "cross_dataset")["evaluate_on"] = DATASETS[1:2]
+    by_track = {block["track"]: block for block in blocks}
+    by_track["cross_dataset"]["evaluate_on"] = DATASETS[1:2]
+    by_track["ood"] |= {"datasets": [OOD_DATASET], "evaluate_on": ["glyph-tilted-digits"]}
     grid = {"title": "Variations of few-shot", "fine_tuning": FINE_TUNING, "blocks": blocks}
     return build_world(tmp_path_factory.mktemp("variations"), yaml.safe_dump(grid), artifacts)
 
@@ -97,7 +102,8 @@ def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
     request: pytest.FixtureRequest, poisoned: Callable[[World], ArtifactCache], fixture: str, name: str, track: str
 ) -> None:
     world: World = request.getfixturevalue(fixture)
-    cell, right, wrong = world.pick(name, track), world.loaded, poisoned(world)
+    cell = world.pick(name, track, OOD_DATASET if track == "ood" else DATASETS[0])
+    right, wrong = world.loaded, poisoned(world)
     clean, logits = adapt(cell, right)
     adapted, again = adapt(cell, wrong)
     assert torch.equal(logits, again)
