@@ -113,7 +113,7 @@ def adapt_page(done: Adaptation) -> str:
     """Return an HTML page, in one file, on the chosen method, the reasons, the accuracy to expect and the cost."""
     from orchestrator.report.page.rendering import render
 
-    ranked = sorted(done.trials, key=lambda trial: -trial.accuracy if trial.is_measured else 1.0)
+    ranked = sorted(done.trials, key=lambda trial: -trial.accuracy if trial.held_out else 1.0)
     return render(
         "adapt.html.j2",
         done=done,
@@ -137,7 +137,7 @@ def model_notes(done: Adaptation) -> dict[str, Any]:
         "dataset": cell.dataset.name,
         "dataset_digest": cell.dataset.digest,
         "images": done.images.total,
-        "chosen_among": [trial.text for trial in done.trials if trial.is_measured],
+        "chosen_among": [trial.text for trial in done.trials if trial.held_out],
         "expected_accuracy": done.choice.expected,
         "expected_interval": [done.choice.low, done.choice.high],
         "chance_accuracy": done.images.chance,
@@ -155,7 +155,7 @@ def adapt_card(done: Adaptation, trainable_parameters: int, manifest: Manifest) 
     method = MethodRef(
         candidate.method.name, candidate.method.version, candidate.method.identity_of(candidate.settings)
     )
-    tried = pluralize(sum(trial.is_measured for trial in done.trials), "candidate")
+    tried = pluralize(sum(trial.held_out is not None for trial in done.trials), "candidate")
     if choice.expected is None:
         notes = ["The accuracy on new images cannot be estimated: a class has one picture only."]
     else:
@@ -183,6 +183,6 @@ def _verdict(done: Adaptation, trial: Trial) -> str:
     """Return the word for a candidate in the page's table: chosen, level, behind, or why it was not tried."""
     if trial is done.chosen:
         return "chosen"
-    if not trial.is_measured:
+    if not trial.held_out:
         return f"not tried: {trial.left_out}" if trial.left_out else "not tried"
     return "level" if trial in done.level else "behind"

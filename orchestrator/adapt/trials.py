@@ -71,11 +71,6 @@ class Trial:
         return not (passes.forward or passes.training or passes.text_training or views or candidate.uses_sources)
 
     @property
-    def is_measured(self) -> bool:
-        """Whether all folds were predicted."""
-        return self.held_out is not None
-
-    @property
     def accuracy(self) -> float:
         """Accuracy on the held-out images in per cent."""
         return 100 * float(self.held_out.correct_N.mean()) if self.held_out is not None else float("nan")
@@ -207,7 +202,7 @@ def measure_candidates(
         left -= spent
         outcome = f"{trials[number].accuracy:5.1f} %   {human_duration(spent)}"
         print_line(f"  {trial.text:<{width}} {f'not tried: {left_out}' if left_out else outcome}", console)
-    if not any(trial.is_measured for trial in trials):
+    if not any(trial.held_out for trial in trials):
         what = "no candidate could be measured"
         raise UserError(what, where="--minutes", hint="give more minutes or other --methods")
     return trials

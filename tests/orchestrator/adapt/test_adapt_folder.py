@@ -207,7 +207,7 @@ def test_a_candidate_that_does_not_fit_the_time_is_left_out_with_the_reason(tmp_
     write_photographs(tmp_path / "ware", 3)
     done = adapt(tmp_path, ("zero_shot", "full_finetune(epochs=100)"), minutes=0.05)
     assert done.chosen.text == "zero_shot"
-    assert not done.trials[1].is_measured
+    assert not done.trials[1].held_out
     assert "did not fit" in done.trials[1].left_out
     assert "not tried" in (tmp_path / "model.html").read_text()
 
@@ -221,9 +221,9 @@ def test_cheap_candidates_always_run_and_a_model_at_chance_is_called_one(tmp_pat
             Image.fromarray(pixels).save(tmp_path / "ware" / f"noise {label}" / f"{number}.png")
     said = io.StringIO()
     done = adapt(tmp_path, (), said, minutes=1e-6)
-    tried = [trial.text for trial in done.trials if trial.is_measured]
+    tried = [trial.text for trial in done.trials if trial.held_out]
     assert tried == ["zero_shot", "logistic_probe"]
-    assert all("did not fit" in trial.left_out for trial in done.trials if not trial.is_measured)
+    assert all("did not fit" in trial.left_out for trial in done.trials if not trial.held_out)
     assert done.images.chance == pytest.approx(100 / 3)
     assert not done.suspects  # a model at chance once questioned nearly every label
     for text in (said.getvalue(), (tmp_path / "model.html").read_text(), (tmp_path / "model" / CARD).read_text()):
@@ -355,7 +355,7 @@ def test_checkpoints_of_a_folder_are_the_sources(tmp_path: Path) -> None:
         clear_artifact_caches()  # a process has one catalog
         sources, model = str(tmp_path / folder), tmp_path / f"model-{folder}"
         done = adapt(tmp_path, ("bolt_pooled", "zero_shot"), sources=sources, model=model)
-        assert all(trial.is_measured for trial in done.trials)
+        assert all(trial.held_out for trial in done.trials)
         assert [source.dataset for source in done.trials[0].cell.sources] == list(names)
 
 
@@ -368,7 +368,7 @@ def test_the_sources_of_a_domain_are_fine_tuned_first(tmp_path: Path, monkeypatc
         write_photographs(tmp_path / name, 5, 10 + 10 * number)
         invoke("data", "add", tmp_path / name, "--domain", "shop", "--catalog", "catalog.yaml")
     done = adapt(tmp_path, ("bolt_pooled",), sources="shop", data_root=tmp_path)
-    assert done.chosen.is_measured
+    assert done.chosen.held_out
     assert [source.dataset for source in done.chosen.cell.sources] == ["cups", "tools"]
     assert "- cups: own images" in (tmp_path / "model" / CARD).read_text()
 
