@@ -3,7 +3,8 @@
 import csv
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,6 @@ from bolt import class_words as bolt_words
 from orchestrator.catalog import DatasetEntry, class_names_of
 from orchestrator.datasets.text_tables import BY_SPACES, read_rows
 from orchestrator.util.errors import UserError, explained
-from orchestrator.util.grouping import grouped
 
 _HEADERS = frozenset({"folder", "class", "class_name", "name", "label", "id", "wnid"})
 _ROW = "a row is folder,word[,sentence...]"
@@ -161,9 +161,10 @@ def _rows_of_json(path: Path) -> list[list[str]]:
     return [[name, text] if isinstance(text, str) else [name, "", *text] for name, text in given.items()]
 
 
-def _by_plain(names: Iterable[str]) -> dict[str, str]:
+def _by_plain(names: Collection[str]) -> dict[str, str]:
     """Map the letters and digits of each name to the name. Names with the same letters and digits are left out."""
-    return {plain: alike[0] for plain, alike in grouped(names, letters_of).items() if len(alike) == 1}
+    plain = Counter(map(letters_of, names))
+    return {letters_of(name): name for name in names if plain[letters_of(name)] == 1}
 
 
 def letters_of(name: str) -> str:
