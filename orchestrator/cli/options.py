@@ -127,6 +127,30 @@ Metric = Annotated[
 FormOption = Annotated[Form, typer.Option("--as", help="the form of the model")]
 
 
+def with_options(command: Callable[..., Value]) -> Callable[..., Value]:
+    """Return a command in whose signature a group of options takes the place of one parameter.
+
+    A parameter stands for a group if its annotation holds a function or a class, such as :func:`store_settings`. Typer
+    makes an option of each parameter of this function or class. When the command is called, the function or class is
+    called with the values of these options, and its return value is passed to the original parameter.
+    """
+    own = signature(command, eval_str=True).parameters
+    makers: dict[str, Any] = {name: getattr(each.annotation, "__metadata__", [None])[0] for name, each in own.items()}
+    groups = {name: signature(make, eval_str=True).parameters for name, make in makers.items() if callable(make)}
+    options = [option for name in own for option in groups.get(name, {name: own[name]}).values()]
+
+    @wraps(command)
+    def called(**values: Any) -> Value:
+        for name, group in groups.items():
+            values[name] = makers[name](**{each: values.pop(each) for each in group if each in values})
+        return command(**values)
+
+    keywords = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in options]
+    called.__signature__ = Signature(keywords)  # type: ignore[attr-defined]
+    called.__annotations__ = {option.name: option.annotation for option in keywords}
+    return called
+
+
 def store_settings(
     store: StoreUrl = DEFAULT_STORE, data_root: DataRoot = None, catalog: CatalogFiles = None
 ) -> RunSettings:
@@ -135,18 +159,15 @@ def store_settings(
     return RunSettings(store, str(data_root.absolute()) if data_root else None, catalog_files=files)
 
 
-def compute_settings(
-    store: StoreUrl = DEFAULT_STORE,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
-    threads: Threads = 1,
-    device: Device = None,
-) -> RunSettings:
-    """Return the settings of a command that computes."""
-    return replace(store_settings(store, data_root, catalog), threads=threads, device=device)
-
-
 StoreSettings = Annotated[RunSettings, store_settings]
+
+
+@with_options
+def compute_settings(settings: StoreSettings, threads: Threads = 1, device: Device = None) -> RunSettings:
+    """Return the settings of a command that computes."""
+    return replace(settings, threads=threads, device=device)
+
+
 ComputeSettings = Annotated[RunSettings, compute_settings]
 
 
@@ -197,30 +218,6 @@ def image_reading(bands: str | None, range_: str | None) -> Reading:
         given = bands if where == "--bands" else range_
         raise UserError(f"{given!r} cannot be used", where=where, hint=hint) from None
     return reading
-
-
-def with_options(command: Callable[..., Value]) -> Callable[..., Value]:
-    """Return a command in whose signature a group of options takes the place of one parameter.
-
-    A parameter stands for a group if its annotation holds a function or a class, such as :func:`store_settings`. Typer
-    makes an option of each parameter of this function or class. When the command is called, the function or class is
-    called with the values of these options, and its return value is passed to the original parameter.
-    """
-    own = signature(command, eval_str=True).parameters
-    makers: dict[str, Any] = {name: getattr(each.annotation, "__metadata__", [None])[0] for name, each in own.items()}
-    groups = {name: signature(make, eval_str=True).parameters for name, make in makers.items() if callable(make)}
-    options = [option for name in own for option in groups.get(name, {name: own[name]}).values()]
-
-    @wraps(command)
-    def called(**values: Any) -> Value:
-        for name, group in groups.items():
-            values[name] = makers[name](**{each: values.pop(each) for each in group if each in values})
-        return command(**values)
-
-    keywords = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in options]
-    called.__signature__ = Signature(keywords)  # type: ignore[attr-defined]
-    called.__annotations__ = {option.name: option.annotation for option in keywords}
-    return called
 
 
 def table_console() -> Console:
