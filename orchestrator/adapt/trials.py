@@ -25,7 +25,7 @@ from orchestrator.adapt.request import TINY, TINY_FINE_TUNING, Request
 from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec
 from orchestrator.catalog import load_catalog
-from orchestrator.catalog.yaml_files import dump_yaml, write_entries
+from orchestrator.catalog.yaml_files import dump_yaml, read_mapping, write_entries
 from orchestrator.core.cell import BackboneRef, Cell
 from orchestrator.execution.run import build_missing
 from orchestrator.grid import load_grid
@@ -130,8 +130,8 @@ def _source_pool(request: Request, images: OwnImages, console: Console) -> Mappi
     folder, files = Path(request.sources), [Path(file) for file in images.settings.catalog_files]
     if not folder.is_dir():
         return {"rule": "leave_one_out", "domain": request.sources}
-    # This removes the checkpoints that an earlier run adopted.
-    write_entries(files[-1], {"checkpoints": {request.backbone.name: {}}}, replace=True)
+    of_earlier_runs = read_mapping(files[-1]).get("checkpoints") or {}
+    write_entries(files[-1], {"checkpoints": {backbone: {} for backbone in of_earlier_runs}}, replace=True)
     with explained(FileNotFoundError, ValueError, where="--sources"):
         checkpoints = [str(path) for path in checkpoint_paths(folder).values()]
     try:
