@@ -71,6 +71,7 @@ def test_what_is_done_with_the_names_is_said(names: list[str], said: str) -> Non
         (["apple_pie", "beef tartare"], "'apple_pie' (rather 'apple pie')"),
         (["n02085620", "AnnualCrop"], "'n02085620' (rather 'Chihuahua'), 'AnnualCrop' (rather 'annual crop')"),
         (["T-shirt", "St. Bernard", "747-400", "McDonnell Douglas MD-80", "Coca-Cola", "Sea/Lake", "COVID-19"], ""),
+        (["MacBook", "YouTube", "MiG-29", "McDonald's", "X-ray", "U.S.A.", "cafe\N{COMBINING ACUTE ACCENT}"], ""),
         (["10 of clubs", "2 of hearts"], ""),
         (["2012 Tesla Model S", "1998 Audi TT"], ""),
     ],
