@@ -126,11 +126,11 @@ def clip_from_file(
 def _check_vocabulary(folder: Path) -> None:
     """Raise ``TensorMismatch`` if a folder has a tokenizer with other tokens than CLIP's, such as one for Korean."""
     for file in filter(Path.is_file, (folder / "vocab.json", folder / "tokenizer.json")):
-        number = None
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        tokens = None  # if the file cannot be read, or is no tokenizer's
+        with suppress(OSError, ValueError, KeyError, TypeError):
             found: Any = read_json(file)
-            number = (found if file.name == "vocab.json" else found["model"]["vocab"]).get("photo</w>")
-        if number != _PHOTO:
+            tokens = dict(found if file.name == "vocab.json" else found["model"]["vocab"])
+        if tokens is not None and tokens.get("photo</w>") != _PHOTO:
             what = f"{file} has other tokens than CLIP's, which the text tower would be given"
             raise TensorMismatch(f"{what}; if it belongs to another model, keep these weights in a folder of their own")
 

@@ -107,7 +107,7 @@ def load_backbone(
     backbone = Backbone.from_open_clip(clip, tokenizer, name or model, given_away=True, **how)
     if quick_gelu != (backbone.activation == "quick_gelu"):
         what = f"{architecture} has the activation {backbone.activation}, and the weights {weights} need the other one"
-        raise UnknownActivation(f"{what}: name the model with it, without or with -quickgelu")
+        raise UnknownActivation(f"{what}: add or remove the ending -quickgelu, or a configuration's entry quick_gelu")
     return backbone.to(device)
 
 

@@ -374,10 +374,11 @@ def test_what_lies_beside_a_whole_clip_is_named(tiny: open_clip.CLIP, tmp_path: 
     [
         ("vocab.json", {"photo</w>": 1125}, True), ("tokenizer.json", {"model": {"vocab": {"photo</w>": 1125}}}, True),
         ("vocab.json", {"photo</w>": 300}, False), ("tokenizer.json", {"model": {"vocab": [["photo", -3.5]]}}, False),
+        ("vocab.json", ["words", "of", "another", "program"], True), ("tokenizer.json", {"version": "1.0"}, True),
     ],
 )  # fmt: skip
 def test_a_clip_of_another_vocabulary_is_refused(
-    name: str, content: dict[str, Any], fits: bool, tiny: open_clip.CLIP, tmp_path: Path
+    name: str, content: Any, fits: bool, tiny: open_clip.CLIP, tmp_path: Path
 ) -> None:
     """A Korean CLIP of transformers has as many tokens as CLIP, but others: its text embeddings had no meaning."""
     torch.save(tiny.state_dict(), tmp_path / "x.pt")
