@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from orchestrator.analysis.metrics import METRICS, Answers, Metric
+from orchestrator.analysis.metrics import METRICS, Answers, Metric, balanced_accuracy, macro_f1
 from orchestrator.core.intervals import largest_unseen, wilson_interval
 from orchestrator.tracks import MetricName
 
@@ -55,12 +55,15 @@ def jackknife_interval(metric: Metric, answers: Answers, parts: Sequence[Answers
     """Return the interval of a metric from its values on ``parts``, each of which lacks one group of images.
 
     Equal values on all parts, such as 100 %, do not show that every other image gives this value too. A metric counts
-    at least half of the images.
+    at least half of the images. A mean over classes depends on the images of small classes, so it counts fewer.
     """
     values_G = np.array([metric.of(part) for part in parts])
     spread = math.sqrt((len(parts) - 1) / len(parts) * float(((values_G - values_G.mean()) ** 2).sum()))
     half, value = float(stdtrit(len(parts) - 1, 0.975)) * spread, metric.of(answers)
-    half = half if half > 1e-9 else largest_unseen(len(answers.labels_N) / 2)
+    if half <= 1e-9:
+        sizes_C = np.unique(answers.labels_N, return_counts=True)[1]
+        sizes_C = sizes_C if metric.of in (balanced_accuracy, macro_f1) else sizes_C.sum(keepdims=True)
+        half = largest_unseen(min(len(answers.labels_N) / 2, len(sizes_C) ** 2 / (1 / sizes_C).sum()))
     return max(0.0, value - half), min(100.0, value + half)
 
 

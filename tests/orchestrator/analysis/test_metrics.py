@@ -109,3 +109,7 @@ def test_images_that_are_all_right_do_not_promise_this_of_others() -> None:
     found = intervals(answers_of([1] * 40, [1.0] * 40))
     assert all(found[name] == pytest.approx((83.2, 100), abs=0.1) for name in ("accuracy_surest_50", "macro_f1"))
     assert found["brier"] == pytest.approx((0, 16.8), abs=0.1)
+    labels_N = np.repeat([0, 1], [395, 5])
+    rare = intervals(Answers(labels_N, labels_N, np.ones(400)))
+    assert rare["balanced_accuracy"] == pytest.approx((82.9, 100), abs=0.1)  # half of it is measured on five images
+    assert rare["accuracy_surest_50"] == pytest.approx((98.2, 100), abs=0.1)
