@@ -203,18 +203,20 @@ def balanced(correct: Mapping[int, Correct], labels_N: NDArray[np.uint16]) -> di
     not count as variance between images: another sample of images would have the same classes.
 
     A class with few images shows less variance than there is. So within each class and seed, the distances from the
-    recall are larger by the root of n / (n - 1). The only image of a class shows none at all. So the mean recall of all
-    such classes is subtracted, and their differences count as variance between images.
+    recall are larger by the root of n / (n - 1), less that of N / (N - 1), by which :func:`variance_parts` enlarges all
+    of them. The only image of a class shows none at all. So all such classes count as one class here, and their
+    differences as variance between images.
     """
     _, class_N, sizes_C = np.unique(labels_N, return_inverse=True, return_counts=True)
     values_SN = np.stack(list(correct.values())).astype(np.float64)
-    recall_SC = np.stack([np.bincount(class_N, weights=row) for row in values_SN]) / sizes_C
-    mean_C, single_C = recall_SC.mean(axis=0), sizes_C == 1
-    mean_C[single_C] = mean_C[single_C].mean() if single_C.any() else 0.0
-    scale_C = np.sqrt(sizes_C / np.maximum(sizes_C - 1, 1))
-    recall_SN, weight_N = recall_SC[:, class_N], len(labels_N) / (len(sizes_C) * sizes_C[class_N])
-    distance_SN = scale_C[class_N] * (values_SN - recall_SN) + recall_SN - mean_C[class_N]
-    return dict(zip(correct, weight_N * distance_SN + mean_C.mean(), strict=True))
+    weight_N = len(labels_N) / (len(sizes_C) * sizes_C[class_N])
+    group_N = np.where(sizes_C[class_N] == 1, len(sizes_C), class_N)
+    sizes_N = np.bincount(group_N)[group_N]
+    recall_SN = np.stack([np.bincount(group_N, weights=row)[group_N] for row in values_SN]) / sizes_N
+    mean_N = recall_SN.mean(axis=0)
+    scale_N = np.sqrt(sizes_N / np.maximum(sizes_N - 1, 1) * (1 - 1 / len(labels_N)))
+    distance_SN = scale_N * (values_SN - recall_SN) + recall_SN - mean_N
+    return dict(zip(correct, weight_N * distance_SN + (weight_N * mean_N).mean(), strict=True))
 
 
 def best_set_on_dataset(

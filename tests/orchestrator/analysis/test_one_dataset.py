@@ -153,6 +153,16 @@ def test_few_images_without_a_difference_are_not_level() -> None:
     assert best_set_on_dataset(two).pairs[0].interval == (-100, 100)  # was -585 to 685
 
 
+@pytest.mark.parametrize("labels", [[0, 0, 0, 0], [0, 1, 2, 3]])
+def test_balanced_accuracy_of_one_class_or_of_one_image_each_varies_as_accuracy_does(labels: list[int]) -> None:
+    """Regression: with one class, the variance was larger by N / (N - 1)."""
+    correct = {0: np.array([True, True, False, True]), 1: np.array([True, False, True, False])}
+    own, none = balanced(correct, np.array(labels, dtype=np.uint16)), np.zeros((2, 4))
+    found = variance_parts(np.stack([*own.values()]).astype(np.float64), none)
+    plain = variance_parts(np.stack([*correct.values()]), none)
+    assert (found.difference, found.variance) == pytest.approx((plain.difference, plain.variance))
+
+
 @pytest.mark.parametrize(("sizes", "seeds"), [((225, 75), 3), ((1,) * 80, 1), ((2,) * 40, 1), ((1,) * 30 + (60,), 1)])
 def test_balanced_accuracy_on_one_dataset_holds_the_truth(sizes: tuple[int, ...], seeds: int) -> None:
     """Two methods have equal recalls, and one class is more frequent and easier. The interval must contain 0."""
