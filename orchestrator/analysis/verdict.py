@@ -150,7 +150,7 @@ class Verdict:
         """
         leads = {self.methods[0].method: 0.0} if self.methods else {}
         leads |= {s.method: s.difference for s in self.methods[1:] if s.in_best_set and s.difference is not None}
-        best = max((leads.get(s.method, 0.0) for s in self.methods if 2 * s.n > self.n), default=0.0)
+        best = max([0.0, *(leads.get(s.method, 0.0) for s in self.methods if 2 * s.n > self.n)])
         return [method for method, lead in leads.items() if lead >= best - self.smallest_difference]
 
     @property

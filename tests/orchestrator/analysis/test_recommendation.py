@@ -129,6 +129,8 @@ def test_a_method_that_leads_on_most_datasets_is_recommended_although_it_lacks_o
     lora, bolt = MethodScore("lora", 70.0, 5, 2), MethodScore("bolt", 74.0, 4, 2, difference=3.0)
     assert Verdict("datasets", (lora, bolt), (), 5, costs=COSTS).recommended == "bolt"
     assert Verdict("datasets", (lora, replace(bolt, n=2)), (), 5, costs=COSTS).recommended == "lora"
+    without_seeds, far = replace(lora, n=1, seeds=0), replace(bolt, difference=-3.0)
+    assert Verdict("dataset", (without_seeds, far), (), 3, costs=COSTS).close == ["lora"]
 
 
 def test_a_method_whose_distance_to_the_first_is_unknown_is_not_recommended() -> None:
