@@ -8,6 +8,7 @@ import csv
 import json
 import os
 import posixpath
+import re
 import shlex
 import unicodedata
 from collections import defaultdict
@@ -30,6 +31,7 @@ from orchestrator.util.units import listed
 
 SHOWN = 10
 
+_BINARY = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _MARKS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 
 
@@ -220,7 +222,7 @@ def paths_and_labels(
     1 for each class (see :func:`marked_classes`). Then the label of a row is the name of the column in which the row
     has a 1.
 
-    Raises ``UserError`` for a missing column, a table without rows, an empty field and a label that does not print.
+    Raises ``UserError`` for a missing column, a table without rows, an empty field and a label with control characters.
     """
     columns = {**columns}
     if "label" not in names and (marks := marked_classes(columns)):
@@ -251,8 +253,8 @@ def paths_and_labels(
             row = columns[name].index("") + 1
             raise UserError(f"row {row} has no {key}", where=str(table), hint=f"fill in the column {name!r}")
     paths, labels = columns[names.get("path", "path")], columns[names.get("label", "label")]
-    if binary := next((text for text in labels if not text.isprintable()), None):
-        what = f"the label {binary!r} holds characters that do not print"
+    if binary := next(filter(_BINARY.search, labels), None):
+        what = f"the label {binary!r} holds control characters"
         raise UserError(what, where=str(table), hint="write labels as text")
     return paths, labels
 
