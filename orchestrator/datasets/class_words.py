@@ -17,8 +17,10 @@ from orchestrator.util.errors import UserError, explained
 
 _HEADERS = frozenset({"folder", "class", "class_name", "name", "label", "id", "wnid"})
 _ROW = "a row is folder,word[,sentence...]"
-_SENTENCE = re.compile(r"[{}]|\b(photo|picture|image)s? of\b|(\S+\s+){3,}\S+[.!]$", re.I)
-"""Matches what stands in the column of the word by mistake: a prompt, or a sentence."""
+_PROMPT = r"[{}]|(?i:\b(photo|picture|image)s? of\b)"
+_SENTENCE = re.compile(rf"{_PROMPT}|(\S+\s+){{3,}}(?!(sub)?spp?\.|etc\.)[^\WA-Z][\w-]*[.!]$")
+"""Matches what stands in the column of the word by mistake: a prompt, or a sentence. It does not match a species with
+its author, such as ``Pelargonium capitatum (L.) L'Hér.``"""
 
 
 class Words(NamedTuple):
@@ -105,9 +107,11 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
         hint = f"{_ROW}; the class folders are {', '.join(names[:5])}"
         raise UserError("the table names no class of the images", where=f"--words {table}", hint=hint)
     made = bolt_words.class_words([name for name in names if name not in given])
-    counted = [folder for folder in foreign if folder.isdecimal()]
-    if counted and made.words and all(map(str.isdecimal, names)):
-        what = f"the table has a class {counted[0]}, which the images lack, and no class {next(iter(made.words))}"
+    counted = {int(folder) for folder, *_ in rows if folder.isdecimal()} if made.words else set()
+    shifted = [{int(name) + step for name in names} for step in (-1, 1)] if all(map(str.isdecimal, names)) else []
+    if any(counted >= numbered for numbered in shifted):
+        other = min(counted.difference(map(int, names)), default=0)
+        what = f"the table has a class {other}, which the images lack, and no class {next(iter(made.words))}"
         raise UserError(what, where=f"--words {table}", hint="count the classes of both from the same number")
     notes = [*made.notes]
     if table and (lacking := [name for name in made.words if not sentences[name]]):

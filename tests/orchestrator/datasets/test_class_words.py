@@ -92,3 +92,10 @@ def test_a_table_that_counts_from_another_number_is_refused(tmp_path: Path) -> N
     with pytest.raises(UserError, match="has a class 0, which the images lack, and no class 3"):
         class_words(["1", "2", "3"], tmp_path / "words.csv")
     assert class_words(["1", "2"], tmp_path / "words.csv").words == {"1": "dog", "2": "bird"}  # a part of the classes
+    assert class_words(["1", "40"], tmp_path / "words.csv").words == {"1": "dog", "40": "40"}  # ids, one without a word
+
+
+def test_a_species_with_its_author_is_no_sentence(tmp_path: Path) -> None:
+    """Regression: Pl@ntNet's table of species was refused."""
+    (tmp_path / "words.csv").write_text("p,Pelargonium capitatum (L.) L'Hér.\nq,birds of genus Parus spp.\n")
+    assert [*class_words(["p", "q"], tmp_path / "words.csv").words] == ["p", "q"]
