@@ -227,12 +227,13 @@ def why_no_class_folders(folders: Iterable[Path]) -> str:
     """Return why these folders are not classes; an empty text if they may be classes.
 
     The reason comes from the names of these folders or, if they give none, from the names of a folder's sub-folders.
-    A folder that has two of its neighbours' names in it is often a second copy of the dataset.
+    A folder that has two of its neighbours' names in it is often a second copy of the dataset. If these neighbours have
+    such names in them, too, the names mean something else, such as persons 1 to 3 in each of the classes 1 to 5.
     """
     names = {path.name: [each.name for each in class_folders(path)] for path in folders}
     inside = [f"in {name}/, {wrong}" for name, inner in names.items() if (wrong := why_no_classes(inner))]
     for name, inner in names.items():
-        if len(again := [each for each in inner if each in names]) > 1:
+        if len(again := [each for each in inner if each in names and names.keys().isdisjoint(names[each])]) > 1:
             inside.append(f"{name}/ holds {again[0]}/ and {again[1]}/, which are beside it too: move {name}/ elsewhere")
     return next(filter(None, [why_no_classes([*names]), *inside]), "")
 

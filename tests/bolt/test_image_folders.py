@@ -15,6 +15,7 @@ from bolt.image_folders import (
     images_below,
     part_folders,
     unused_notes,
+    why_no_class_folders,
     why_no_classes,
 )
 
@@ -112,6 +113,12 @@ def test_what_is_no_image_is_counted_by_kind(tmp_path: Path) -> None:
     assert (
         len(images_below(cat)) + 2 + 1 + 2 + 1 == sum(path.is_file() for path in cat.rglob("*")) - 2
     )  # ._0.png, .icloud
+
+
+def test_persons_in_numbered_classes_are_no_copy_of_the_dataset(tmp_path: Path) -> None:
+    for gesture, person in product("123", "12"):
+        fill(tmp_path / gesture / person, "0.png")
+    assert why_no_class_folders(class_folders(tmp_path)) == ""
 
 
 def test_classes_that_may_be_one_folder_further_down_are_told(tmp_path: Path) -> None:
