@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +56,19 @@ def check_is_image(image: object) -> None:
         raise TypeError(f"an image is a Pillow image, the path of a file or a tensor, not {kind}; {hint}")
 
 
-def check_paths(images: Sequence[ImageInput], labels: Sequence[int], class_names: Sequence[str]) -> None:
-    """Raise ``ValueError`` if a path has two labels, or if no image in the folder named like a class has its label.
+def check_images(images: Sequence[ImageInput], labels: Sequence[int], class_names: Sequence[str]) -> None:
+    """Raise ``TypeError`` for what is no image, and ``ValueError`` for labels that contradict the images' paths.
 
-    In the second case, the names are in another order than the labels, as with ``os.listdir`` beside torchvision's
-    ``ImageFolder``. ``labels`` may be empty.
+    They do if a path has two labels, or if no image in the folder named like a class has its label. In the second case,
+    the names are in another order than the labels, as with ``os.listdir`` beside torchvision's ``ImageFolder``.
+    ``labels`` may be empty.
     """
     first: dict[str, int] = {}
     found = defaultdict[str, set[str]](set)  # name of a folder -> the names of the classes of its images
-    for image, label in zip(images, labels, strict=False):
+    for image, label in zip_longest(images, labels):  # once, because a sequence may decode an image for each access
+        check_is_image(image)
+        if label is None:
+            continue
         path = "" if isinstance(image, Tensor) else str(getattr(image, "filename", image))
         if isinstance(image, str | Path) and first.setdefault(path, label) != label:
             raise ValueError(f"{path} has two labels, {class_names[first[path]]!r} and {class_names[label]!r}")

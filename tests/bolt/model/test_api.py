@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -262,6 +263,14 @@ def test_a_folder_of_class_folders_gives_images_labels_and_words(tmp_path: Path)
     (tmp_path / "red_things" / "broken.png").write_bytes(b"no image")
     with pytest.raises(OSError, match=r"broken\.png"):
         bolt.read_folder(tmp_path)
+
+
+def test_images_are_read_in_two_passes(backbone: Backbone) -> None:
+    """Some sequences decode an image for each access: one pass checks them all before any is kept, one keeps them."""
+    images = MagicMock(wraps=IMAGES)
+    images.__len__.return_value, images.__iter__.side_effect = len(IMAGES), lambda: iter(IMAGES)
+    bolt.adapt(backbone, images, LABELS, NAMES, method="zero_shot")
+    assert images.__iter__.call_count == 2
 
 
 def test_classes_with_equal_words_are_named(backbone: Backbone) -> None:
