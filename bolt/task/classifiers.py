@@ -52,6 +52,8 @@ class Classifier:
 
     def __init_subclass__(cls, kind: str = "") -> None:
         if kind:
+            if (other := KINDS.get(kind, cls)).__module__ != cls.__module__:
+                raise ValueError(f"{other.__module__}.{other.__name__} has the kind {kind!r} already; choose another")
             cls.kind = kind
             KINDS[kind] = cls
 
@@ -62,7 +64,7 @@ class Classifier:
 
     def logits(self, unit_BD: Tensor) -> Tensor:
         """Return the logits (B, C) of unit features. A subclass defines this function, or ``__call__``."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} defines neither logits nor __call__")
 
     @property
     def class_count(self) -> int:

@@ -172,6 +172,15 @@ def test_what_is_no_classifier_is_refused() -> None:
         build_classifier("cosine", {"weight_CD": HEAD}, {"scale": 1.0})
 
 
+def test_a_class_of_ones_own_takes_no_kind_of_another_module() -> None:
+    """Saved models of all linear methods would get this class."""
+    with pytest.raises(ValueError, match=r"classifiers\.LinearClassifier has the kind 'linear' already"):
+        type("Mine", (LinearClassifier,), {}, kind="linear")
+    assert KINDS["linear"] is LinearClassifier
+    with pytest.raises(TypeError, match="Classifier defines neither logits nor __call__"):
+        Classifier().logits(QUERIES)
+
+
 def test_classes_with_equal_vectors_are_one_group() -> None:
     a, b, c = torch.eye(3)
     assert equal_classes(torch.stack([a, b, a, c, b + 1e-8]).numpy()) == [[0, 2], [1, 4]]
