@@ -285,16 +285,19 @@ class Backbone:
 
 
 def prompt_lists(prompts: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | dict[str, list[str]]:
-    """Return templates, or the sentences of each class, as lists. A template may be a function of the class name.
+    """Return templates, or the sentences of each class, as lists. A template may be a function that inserts a name.
 
-    Raises ``ValueError`` for a single text, for a set (it has no order), for a list with an item that is no text, and
-    for another placeholder than ``{}``.
+    Raises ``ValueError`` for a single text, for a set (it has no order), for a list with an item that is no text, for
+    another placeholder than ``{}``, and for a function that does more, such as to choose the article.
     """
     if isinstance(prompts, Mapping):
         by_class = {name: _texts(each, f"the prompts of {name!r}") for name, each in prompts.items()}
         return {name: check_placeholders(each) for name, each in by_class.items()}
     if isinstance(prompts, list | tuple):  # open_clip's templates are functions
-        prompts = [prompt("{}") if callable(prompt) else prompt for prompt in prompts]
+        prompts = [
+            prompt("{}") if callable(prompt) and prompt("{}").replace("{}", "owl") == prompt("owl") else prompt
+            for prompt in prompts
+        ]
     return check_placeholders(_texts(prompts))
 
 

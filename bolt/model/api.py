@@ -76,8 +76,8 @@ def load_backbone(
         device: device of the backbone.
 
     Raises:
-        bolt.clip.whole_clip.UnknownActivation: if the activation for a file's weights is unknown or contradicts
-            ``quick_gelu``.
+        bolt.clip.whole_clip.UnknownActivation: if the activation for a file's weights is unknown, or if the weights,
+            ``architecture`` and ``quick_gelu`` contradict each other.
         bolt.clip.whole_clip.UnknownPreprocessing: if a configuration file beside the weights cannot be read, or states
             preprocessing that no backbone can have.
         ValueError: if ``architecture`` is a file without a part that open_clip needs, or if ``mean`` or ``std`` are not

@@ -137,9 +137,10 @@ def test_zero_shot_head(backbone: Backbone) -> None:
 
 @pytest.mark.parametrize(
     ("names", "templates", "complaint"),
-    [([], ["{}"], "at least one"), (["cat"], [], "at least one"), (["cat"], ["a"], "no {}"), ("cat", ["{}"], "class")],
-)
-def test_bad_prompts_are_refused(backbone: Backbone, names: Any, templates: list[str], complaint: str) -> None:
+    [([], ["{}"], "at least one"), (["cat"], [], "at least one"), (["cat"], ["a"], "no {}"), ("cat", ["{}"], "class"),
+     (["owl"], [lambda name: f"an {name}" if name[0] in "aeiou" else f"a {name}"], "must be texts in a list, not <f")],
+)  # fmt: skip
+def test_bad_prompts_are_refused(backbone: Backbone, names: Any, templates: list[Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         backbone.zero_shot_head(names, templates)
 
