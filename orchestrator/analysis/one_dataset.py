@@ -299,9 +299,10 @@ def _tests(parts: Sequence[VarianceParts | None]) -> PairedTests:
         if pair is not None:
             difference[row], error[row] = 100 * pair.difference, 100 * math.sqrt(pair.variance)
             share[row], seeds[row], images[row] = pair.seed_share, pair.seeds, pair.images
-    t = t_values(difference, error)
-    half = t_quantile((1 + CONFIDENCE) / 2, share, seeds, images) * error
-    half = np.where(error > 1e-9, half, largest_unseen(np.maximum(images, 1)))  # few images may show no scatter
+    quantile = t_quantile((1 + CONFIDENCE) / 2, share, seeds, images)
+    unseen = largest_unseen(np.maximum(images, 1)) / quantile
+    error = np.where(error <= 1e-9, unseen, error)  # few images may show no scatter
+    t, half = t_values(difference, error), quantile * error
     return PairedTests(
         difference=difference,
         lower=difference - half,

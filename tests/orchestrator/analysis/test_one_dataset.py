@@ -151,6 +151,9 @@ def test_few_images_without_a_difference_are_not_level() -> None:
         assert many.outcome == "level"
     two = {"a": {0: right[20][:2], 1: right[20][:2]}, "b": {0: right[20][:2], 1: ~right[20][:2]}}
     assert best_set_on_dataset(two).pairs[0].interval == (-100, 100)  # was -585 to 685
+    labels_N = np.repeat(np.arange(3, dtype=np.uint16), 2)  # b is wrong on both images of a class; a was the best
+    values = {m: balanced({0: row}, labels_N) for m, row in (("a", right[20][:6]), ("b", labels_N < 2))}
+    assert best_set_on_dataset(values).pairs[0].interval == pytest.approx((-12.6, 79.3), abs=0.1)
 
 
 @pytest.mark.parametrize("labels", [[0, 0, 0, 0], [0, 1, 2, 3]])
