@@ -8,10 +8,10 @@ emptied before every attempt.
 import inspect
 import os
 import shutil
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 from urllib.error import URLError
 
 from orchestrator.catalog import DatasetEntry
@@ -53,7 +53,8 @@ def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> Fetched:
     return None, {path.name: f"sha256:{file_digest(path)}" for path in fetched.values()}
 
 
-def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> AbstractContextManager[Any]:
+@contextmanager
+def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> Iterator[None]:
     """Let torchvision download through :func:`download`. ``fetched`` collects address -> file, the newest file last.
 
     A private function of torchvision is replaced for this time. If a later version of torchvision does not call this
@@ -72,7 +73,12 @@ def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> AbstractContex
         Path(filename).unlink(missing_ok=True)
         _link(kept, Path(filename))
 
-    return patch.object(utils, "_urlretrieve", retrieve, create=True)
+    original = getattr(utils, "_urlretrieve", None)
+    utils._urlretrieve = retrieve
+    try:
+        yield
+    finally:
+        utils._urlretrieve = original
 
 
 def _explained(error: Exception, entry: DatasetEntry, fetched: dict[str, Path]) -> UserError:
