@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from orchestrator.analysis.metrics import METRICS, Answers, Metric, balanced_accuracy, macro_f1
+from orchestrator.analysis.metrics import METRICS, Answers, Metric
 from orchestrator.core.intervals import largest_unseen, wilson_interval
 from orchestrator.tracks import MetricName
 
@@ -62,7 +62,7 @@ def jackknife_interval(metric: Metric, answers: Answers, parts: Sequence[Answers
     half, value = float(stdtrit(len(parts) - 1, 0.975)) * spread, metric.of(answers)
     if half <= 1e-9:
         sizes_C = np.unique(answers.labels_N, return_counts=True)[1]
-        sizes_C = sizes_C if metric.of in (balanced_accuracy, macro_f1) else sizes_C.sum(keepdims=True)
+        sizes_C = sizes_C if metric.averages_classes else sizes_C.sum(keepdims=True)
         half = largest_unseen(min(len(answers.labels_N) / 2, len(sizes_C) ** 2 / (1 / sizes_C).sum()))
     return max(0.0, value - half), min(100.0, value + half)
 

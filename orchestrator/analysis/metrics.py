@@ -132,12 +132,14 @@ class Metric:
         of_recalls: computes the value from the recalls of the classes, which every result has; ``None`` if the metric
             needs the predictions.
         lower_is_better: whether the best method has the smallest value.
+        averages_classes: whether the value is a mean over classes, so that the images of a small class weigh more.
     """
 
     title: str
     of: Callable[[Answers], float]
     of_recalls: Callable[[NDArray[np.float64]], float] | None = None
     lower_is_better: bool = False
+    averages_classes: bool = False
 
     def group_mean(self, track: Track) -> GroupMean | None:
         """Return the mean over the class groups of a track; ``None`` on a track without groups.
@@ -175,9 +177,9 @@ class Metric:
 METRICS: Mapping[MetricName, Metric] = {
     "accuracy": Metric("accuracy", accuracy),
     "balanced_accuracy": Metric(
-        "balanced accuracy", balanced_accuracy, lambda recalls_C: 100 * float(recalls_C.mean())
+        "balanced accuracy", balanced_accuracy, lambda recalls_C: 100 * float(recalls_C.mean()), averages_classes=True
     ),
-    "macro_f1": Metric("macro F1", macro_f1),
+    "macro_f1": Metric("macro F1", macro_f1, averages_classes=True),
     "worst_class": Metric("accuracy of the worst class", worst_class, lambda recalls_C: 100 * float(recalls_C.min())),
     "calibration_error": Metric("calibration error", calibration_error, lower_is_better=True),
     "brier": Metric("Brier score", brier, lower_is_better=True),

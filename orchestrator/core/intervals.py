@@ -9,7 +9,10 @@ _Z = 1.959964
 
 
 def largest_unseen(images: Any) -> Any:
-    """Return the largest share, in per cent, of which there may be no case among some images, at 95 %."""
+    """Return the upper end, in per cent, of the 95 % interval of a share of which no image is (Clopper-Pearson, 1934).
+
+    ``images``: the number of images, or an array of such numbers.
+    """
     return 100 * (1 - 0.025 ** (1 / images))
 
 
