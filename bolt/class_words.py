@@ -110,22 +110,15 @@ def class_words(names: Sequence[str]) -> ClassWords:
 def names_of_folders(names: Sequence[str]) -> str:
     """Return the names that are written as no caption writes them, such as ``apple_pie``, with the words for them.
 
-    Names that CLIP's vocabulary has as one word, such as ``MacBook``, are not split.
+    CamelCase counts as a word: ``AnnualCrop`` cannot be told from ``ThinkPad``.
     """
-    import open_clip  # takes seconds to import
 
-    def undivided(name: re.Match[str]) -> str:
-        tokens = open_clip.tokenize(name[0].lower()).count_nonzero()  # with those of the start and the end
-        return name[0].lower() if tokens == 3 else name[0]
+    def letters(name: str) -> str:
+        return re.sub(r"\W", "", unicodedata.normalize("NFC", name).lower())
 
-    def spelled(name: str) -> str:
-        return re.sub(r"\W+", " ", unicodedata.normalize("NFC", name).lower()).strip()
-
-    read = [re.sub(r"[^\W\d_]*[a-z][A-Z][^\W\d_]*", undivided, name) for name in names]
-    words = class_words(read).words
-    found = [f"{name!r} (rather {words[each]!r})" for name, each in zip(names, read, strict=True)
-             if " " not in name and spelled(each) != spelled(words[each])]  # fmt: skip
-    return _shown(found)
+    words = class_words(names).words.items()
+    found = [(name, word) for name, word in words if " " not in name and letters(name) != letters(word)]
+    return _shown([f"{name!r} (rather {word!r})" for name, word in found])
 
 
 def check_distinct(words: Sequence[str], names: Sequence[str]) -> None:

@@ -69,7 +69,7 @@ def test_what_is_done_with_the_names_is_said(names: list[str], said: str) -> Non
     ("names", "shown"),
     [
         (["apple_pie", "beef tartare"], "'apple_pie' (rather 'apple pie')"),
-        (["n02085620", "AnnualCrop"], "'n02085620' (rather 'Chihuahua'), 'AnnualCrop' (rather 'annual crop')"),
+        (["n02085620", "ThinkPad"], "'n02085620' (rather 'Chihuahua')"),
         (["T-shirt", "St. Bernard", "747-400", "McDonnell Douglas MD-80", "Coca-Cola", "Sea/Lake", "COVID-19"], ""),
         (["MacBook", "YouTube", "MiG-29", "McDonald's", "X-ray", "U.S.A.", "cafe\N{COMBINING ACUTE ACCENT}"], ""),
         (["10 of clubs", "2 of hearts"], ""),
