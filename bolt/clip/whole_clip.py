@@ -214,10 +214,10 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
     return {field: value for field, value in triples.items() if value != own[field]}
 
 
-def _processor(config: Mapping[str, Any], tower: object) -> dict[str, Any]:
+def _processor(config: Mapping[str, Any], tower_side: object) -> dict[str, Any]:
     """Translate the configuration of an image processor of transformers into open_clip's names for preprocessing.
 
-    ``tower``: the side of the tower's images. Raises ``ValueError`` for steps that a backbone does not have.
+    ``tower_side``: the side of the tower's images. Raises ``ValueError`` for steps that a backbone does not have.
     """
     size, crop = (
         {"": side} if isinstance(side, int) else side or {} for side in map(config.get, ("size", "crop_size"))
@@ -228,8 +228,8 @@ def _processor(config: Mapping[str, Any], tower: object) -> dict[str, Any]:
     other = {*size} - {"", "height", "width", "shortest_edge"}  # such as longest_edge
     if not config.get("do_resize", True) or other or len(sides) > 1 or not (squash or crops):
         raise ValueError("it does not resize images to the square that the tower takes")
-    if isinstance(tower, int) and sides - {tower}:
-        raise ValueError(f"it makes images of {sides.pop()} pixels, and the tower takes {tower}")
+    if isinstance(tower_side, int) and sides - {tower_side}:
+        raise ValueError(f"it makes images of {sides.pop()} pixels, and the tower takes {tower_side}")
     mean, std = (config.get(f"image_{name}") or () for name in ("mean", "std"))
     if not config.get("do_normalize", True):
         mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)

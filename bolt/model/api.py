@@ -37,7 +37,7 @@ from bolt.image_folders import (
 )
 from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources, checkpoint_paths
-from bolt.model.model import ImageInput, Model, check_are_images, check_images
+from bolt.model.model import ImageInput, Model, check_are_images, check_labelled_images
 from bolt.protocol import STRICT, Precision
 from bolt.seeds import torch_generator
 from bolt.spectral.sources import Sources
@@ -264,7 +264,7 @@ def adapt(
     if sources is not None and chosen.needs_sources(configured) and name in sources.names:
         warnings.warn(f"{name} is also a source's name: leave it out if it has learned from these data", stacklevel=3)
     labels_N = _check_labels(labels, len(images), len(class_names))
-    check_images(images, labels_N.tolist(), class_names)
+    check_labelled_images(images, labels_N.tolist(), class_names)
     numbers = ", ".join(class_names[:3]) if "".join(class_names).isdecimal() and prompts == [*PROMPTS] else ""
     if not isinstance(prompts, Mapping) and (odd := names_of_folders(class_names) or numbers):
         warnings.warn(f"class names that stand in the prompts, but do not describe an image: {odd}", stacklevel=3)

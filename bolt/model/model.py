@@ -56,7 +56,7 @@ def check_is_image(image: object) -> None:
         raise TypeError(f"an image is a Pillow image, the path of a file or a tensor, not {kind}; {hint}")
 
 
-def check_images(images: Sequence[ImageInput], labels: Sequence[int], class_names: Sequence[str]) -> None:
+def check_labelled_images(images: Sequence[ImageInput], labels: Sequence[int], class_names: Sequence[str]) -> None:
     """Raise ``TypeError`` for what is no image, and ``ValueError`` for labels that contradict the images' paths.
 
     They do if a path has two labels, or if no image in the folder named like a class has its label. In the second case,

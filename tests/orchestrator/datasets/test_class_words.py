@@ -98,4 +98,5 @@ def test_a_table_that_counts_from_another_number_is_refused(tmp_path: Path) -> N
 def test_a_species_with_its_author_is_no_sentence(tmp_path: Path) -> None:
     """Regression: Pl@ntNet's table of species was refused."""
     (tmp_path / "words.csv").write_text("p,Pelargonium capitatum (L.) L'Hér.\nq,birds of genus Parus spp.\n")
-    assert [*class_words(["p", "q"], tmp_path / "words.csv").words] == ["p", "q"]
+    words = class_words(["p", "q"], tmp_path / "words.csv").words
+    assert words == {"p": "Pelargonium capitatum (L.) L'Hér.", "q": "birds of genus Parus spp."}
