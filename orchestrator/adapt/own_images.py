@@ -139,6 +139,7 @@ def prepare_images(request: Request, advance: OnProgress = lambda done, of: None
         options = replace(request.images, tested="test" in parts)
         try:
             images = check_images(request.dataset, layout, request.words, options, catalog_file, advance)
+            images.fields["contents"] = images.contents  # images of equal names and sizes may differ
             known = load_catalog(request.settings.catalog_files)
             shared = state_shared_images(images, root, known) if request.sources else []
             write_entry(images, options.domain, files)

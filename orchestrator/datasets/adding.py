@@ -15,7 +15,7 @@ from orchestrator.catalog.routes import ManifestRoute, files_of
 from orchestrator.catalog.validation import as_key, key_problem, validated
 from orchestrator.catalog.yaml_files import read_mapping, write_entries
 from orchestrator.core.events import OnProgress
-from orchestrator.datasets.changes import is_unchanged, record_checksums, shared_images
+from orchestrator.datasets.changes import changes, is_unchanged, record_checksums, shared_images
 from orchestrator.datasets.class_words import Words, class_words
 from orchestrator.datasets.layouts import Layout, find_layout
 from orchestrator.datasets.opening import open_dataset
@@ -28,8 +28,8 @@ from orchestrator.util.units import listed
 SHOWN_BROKEN = 20
 OWN_DOMAIN = "own"
 PLAIN = "a photo of a {}."
-_NOT_KEPT = ("exif_rotation", "contents", "renamed")
-"""Fields that ``--replace`` does not keep: two are found anew, and ``class_names`` has what ``renamed`` had."""
+_NOT_KEPT = ("exif_rotation", "renamed")
+"""Fields that ``--replace`` does not keep: one is found anew, and ``class_names`` has what ``renamed`` had."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,14 @@ class CheckedImages(NamedTuple):
         fields: the fields of the entry as in YAML, with the counted sizes.
         notes: remarks for the user.
         copies: groups of images that show one picture.
+        contents: a digest of all images.
     """
 
     entry: DatasetEntry
     fields: dict[str, Any]
     notes: tuple[str, ...]
     copies: Copies
+    contents: str
 
 
 def add_dataset(
@@ -143,7 +145,7 @@ def add_dataset(
     if old and taken:
         fields = _fields_of(name, layout, words, options)
         stored = read_mapping(catalog_file)["datasets"][name]
-        counted = ("sizes", "smallest_class", "image_side", "images_of", *_NOT_KEPT)
+        counted = ("sizes", "smallest_class", "image_side", "images_of", "contents", *_NOT_KEPT)
         is_same = fields | {key: stored[key] for key in counted if key in stored} == stored
         if not is_same or not is_unchanged(old, layout.data_root):
             raise taken
@@ -158,6 +160,8 @@ def add_dataset(
     table = dataset_folder(checked.entry, layout.data_root) / file
     if file.lower().endswith(".tar") and not table.is_file():  # a pattern of several tar files
         checked.fields["contents"] = cached_digest(*files_of(table))
+    elif old and old.is_own and changes(checked.entry, layout.data_root):  # names and sizes may be the same
+        checked.fields["contents"] = checked.contents
     if old:  # what the user wrote into the entry stays
         for key, value in read_mapping(catalog_file)["datasets"][name].items():
             if key not in _NOT_KEPT:
@@ -220,7 +224,7 @@ def check_images(
     if found.rotated:
         fields["exif_rotation"] = True
     notes = (*layout.notes, *words.notes, *image_notes(found, raw))
-    return CheckedImages(entry, fields, notes, found.copies)
+    return CheckedImages(entry, fields, notes, found.copies, found.contents)
 
 
 def write_entry(checked: CheckedImages, domain: str, catalog_files: Sequence[Path], *, replaces: bool = False) -> None:

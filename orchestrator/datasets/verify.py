@@ -22,6 +22,7 @@ from orchestrator.datasets.splits import split_manifest
 from orchestrator.util.atomic_files import replace_text, writing
 from orchestrator.util.errors import UserError, one_line
 from orchestrator.util.grouping import grouped
+from orchestrator.util.identity import fingerprint
 from orchestrator.util.threads import thread_map
 from orchestrator.util.units import pluralize
 
@@ -74,6 +75,7 @@ class Verified:
         excluded: number of images that were excluded before this check.
         decoded: number of images that were checked, broken images included.
         image_side: side in pixels of a square with as many pixels as the images have on average; 0 without images.
+        contents: a digest of the places, class words and pixels of all decoded images.
         differs: lines on how the counts and the split file differ from the catalog.
     """
 
@@ -87,6 +89,7 @@ class Verified:
     excluded: int
     decoded: int
     image_side: int
+    contents: str
     differs: tuple[str, ...]
 
 
@@ -133,6 +136,7 @@ def verify_dataset(
         excluded=len(excluded_images(entry, data_root)),
         decoded=total,
         image_side=math.ceil(math.sqrt(sum(pixels) / len(pixels))) if pixels else 0,
+        contents=fingerprint([(check.part, check.origin, check.word, check.digest.hex()) for check in decoded]),
         differs=(*split_manifest(entry, raw).differs(entry), *own_splits([entry], data_root)),
     )
 

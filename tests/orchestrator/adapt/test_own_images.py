@@ -1,6 +1,7 @@
 """The user's folder as a dataset: the notes on broken images, in the first run and in a continued run."""
 
 import io
+import itertools
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from orchestrator.adapt.own_images import OwnImages, as_given, prepare_images
 from orchestrator.adapt.request import read_request
+from orchestrator.catalog import dataset_ref
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions, add_dataset
 from orchestrator.util.errors import UserError
@@ -96,6 +98,29 @@ def test_a_repaired_image_is_used_again(tmp_path: Path) -> None:
     images = prepare(tmp_path, DatasetOptions(exclude_broken=True))
     assert images.raw.class_sizes("train") == [3, 3, 3]
     assert not any("excluded" in note for note in images.notes)
+
+
+def test_images_of_equal_names_and_sizes_are_another_dataset(tmp_path: Path) -> None:
+    """Regression: the features of a former folder of that name counted, so 100 % were promised of a model at 0 %."""
+    for name, place in itertools.product(("cat", "dog"), range(2)):
+        (tmp_path / "ware" / name).mkdir(parents=True, exist_ok=True)
+        colour = (90 * place, 250 if name == "cat" else 3, 60)
+        Image.new("RGB", (20, 20), colour).save(tmp_path / "ware" / name / f"{place}.bmp")
+
+    def digest() -> str:
+        images = prepare(tmp_path, DatasetOptions())
+        return dataset_ref(images.entry, Path(str(images.settings.data_root))).digest
+
+    first = digest()
+    cat, dog = tmp_path / "ware" / "cat", tmp_path / "ware" / "dog"
+    for old, new in ((cat, tmp_path / "ware" / "x"), (dog, cat), (tmp_path / "ware" / "x", dog)):
+        old.rename(new)
+    assert digest() != first
+    for path in (tmp_path / "ware").rglob("*.bmp"):
+        path.touch()
+    for old, new in ((cat, tmp_path / "ware" / "x"), (dog, cat), (tmp_path / "ware" / "x", dog)):
+        old.rename(new)
+    assert digest() == first, "time stamps do not count"
 
 
 def test_a_new_image_in_a_linked_class_folder_and_a_new_empty_class_are_noticed(tmp_path: Path) -> None:

@@ -163,6 +163,23 @@ def test_replace_accepts_the_images_and_keeps_what_was_edited(ware: DatasetEntry
     assert changed_data(entry, tmp_path, MINE) is None
 
 
+def test_images_that_are_replaced_by_others_of_equal_size_make_other_cells(ware: DatasetEntry, tmp_path: Path) -> None:
+    """Regression: after ``--replace``, the results on the former images still counted."""
+    mine, mug = tmp_path / "mine.yaml", tmp_path / "ware" / "train" / "red_mug" / "000.jpg"
+    content = mug.read_bytes()
+
+    def replaced() -> str:
+        entry = add_dataset(tmp_path / "ware", [mine], DatasetOptions(replace=True)).entry
+        return dataset_ref(entry, tmp_path).digest
+
+    before = dataset_ref(ware, tmp_path).digest
+    assert replaced() == before, "the images are the same"
+    at = content.index(b"\xff\xda") + 100
+    mug.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    after = replaced()
+    assert after == replaced() != before
+
+
 def test_the_size_of_support_images_is_planned_from_the_images(ware: DatasetEntry, tmp_path: Path) -> None:
     assert ware.image_side == 70, "80 x 60 pixels, as many as a square of 69.3"
     planned = SupportImages(dataset_ref(ware, tmp_path), seed=1, shots=4)
