@@ -72,9 +72,9 @@ class DatasetEntry(StrictModel):
         range: the values that become black and white, for measured data; by default the range of the number format.
         image_side: typical side of the images in pixels. It is used to estimate their bytes, and to decide whether
             large images of a support are stored in a smaller size.
-        contents: a digest of the images, which is a part of the dataset's identity. ``data add`` states it for tables of
-            several tar files and for images that were replaced, and ``adapt`` for all, because names and sizes do not
-            show every change, and the files are too large to be read for every plan.
+        contents: a digest of the images, which is a part of the dataset's identity. ``data add`` states it for tables
+            of several tar files and for images that were replaced, and ``adapt`` for all, because names and sizes do
+            not show every change, and the files are too large to be read for every plan.
         sizes: expected number of images in each split; ``train: 0`` for a dataset that has test images only.
         smallest_class: number of training images of the smallest class, if known.
         splits: the recipe that divides the images; by default the official splits.
