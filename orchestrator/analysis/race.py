@@ -164,9 +164,8 @@ def race(
         if known_MDS is not None and not known_MDS[left, : look.datasets, : look.seeds].all():
             return Race(beaten_by_M, p_M, tuple(out_at), at, False, look)
         at = look
-        means_MD = mean_over_seeds(scores_MDS[left, : look.datasets, : look.seeds])
-        first, second = np.triu_indices(len(left), 1)
-        differences_PD = means_MD[first] - means_MD[second]
+        looked_MDS, (first, second) = scores_MDS[left, : look.datasets, : look.seeds], np.triu_indices(len(left), 1)
+        differences_PD = mean_over_seeds(looked_MDS[first] - looked_MDS[second])  # under the seeds that both have
         confidence = 1 - (1 - CONFIDENCE) * level / LEVEL
         tests = compare_datasets(differences_PD, confidence)
         beaten_by, p = eliminate(len(left), exclusion_test(len(left), differences_PD, tests), level)

@@ -52,17 +52,17 @@ def method_labels(methods: Iterable[MethodRef]) -> dict[MethodRef, str]:
     """Return the label of each method.
 
     The label is the method's name or, with several methods of that name, ``name[setting=value]`` with the settings in
-    which they differ.
+    which they differ. A method of an earlier version may lack a setting.
     """
     variants: dict[str, dict[MethodRef, dict[str, Any]]] = defaultdict(dict)
     for method in methods:
         variants[method.name][method] = method.settings_dict()
     labels = {}
     for name, settings_of in variants.items():
-        some = next(iter(settings_of.values()))
-        varying = [key for key in some if len({repr(settings.get(key)) for settings in settings_of.values()}) > 1]
+        every = dict.fromkeys(key for settings in settings_of.values() for key in settings)
+        varying = [key for key in every if len({repr(settings.get(key)) for settings in settings_of.values()}) > 1]
         for ref, settings in settings_of.items():
-            values = ",".join(f"{key}={_short(settings[key])}" for key in varying)
+            values = ",".join(f"{key}={_short(settings[key])}" for key in varying if key in settings)
             labels[ref] = f"{name}[{values}]" if values else name
     return labels
 

@@ -110,7 +110,12 @@ class GridResults:
     @cached_property
     def missing(self) -> list[Cell]:
         """The planned cells that have neither a result nor a failure, and that no race leaves out."""
-        settled = self.finished.union(self.failed, (cell.id for cell in self.left_out))
+        return [cell for cell in self.without_result if cell.id not in self.failed]
+
+    @cached_property
+    def without_result(self) -> list[Cell]:
+        """The planned cells that have no result, and that no race leaves out."""
+        settled = self.finished.union(cell.id for cell in self.left_out)
         return [cell for cell in self.planned if cell.id not in settled]
 
     @cached_property

@@ -100,15 +100,17 @@ def missing_table(grid: GridResults) -> Table | None:
     """
     if not (grid.missing or grid.failures):
         return None
+    needed = {cell.id for cell in grid.without_result}
     groups = grouped(
         grid.planned, lambda c: (grid.labels[c.id], c.track, c.protocol.name, c.domain, c.backbone.name, c.shots)
     )
     rows = []
     for (*texts, k), cells in groups.items():
-        unfinished = [cell for cell in cells if cell.id not in grid.finished]
+        unfinished = [cell for cell in cells if cell.id in needed]
         if unfinished:
             failures = sum(cell.id in grid.failed for cell in unfinished)
-            counts = (k, len(cells), len(cells) - len(unfinished), failures, len(unfinished) - failures)
+            finished = sum(cell.id in grid.finished for cell in cells)
+            counts = (k, len(cells), finished, failures, len(unfinished) - failures)
             names = [f"{c.dataset.name} seed {c.seed}" if c.shots or c.seed else c.dataset.name for c in unfinished]
             place = (method_entry(grid, texts[0]), *map(Entry, texts[1:]))
             rows.append((*place, Entry(listed(names, 8)), *(number(count, "d") for count in counts)))
@@ -151,7 +153,7 @@ def cells_without_result_table(grid: GridResults) -> Table | None:
     """Make a table of every planned cell without a result and of every failure; ``None`` without any."""
     if not (grid.missing or grid.failures):
         return None
-    missing = {cell.id: ("missing", "", "") for cell in grid.planned if cell.id not in grid.finished}
+    missing = {cell.id: ("missing", "", "") for cell in grid.without_result}
     failed = {failure.id: ("failed", failure.error, failure.log) for failure in grid.failures}
     rows = [tuple(map(Entry, (id_, *texts))) for id_, texts in {**missing, **failed}.items()]
     note = "Failed cells with their error and log. A missing cell was not started, or did not finish."

@@ -82,6 +82,14 @@ def test_a_failed_cell_is_left_out_and_stops_nothing() -> None:
     assert list(raced.left) == [0]
 
 
+def test_methods_are_compared_under_the_seeds_that_both_have() -> None:
+    """Under the second and third seed, which only one method has, every method would be 4 points better."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(70, 3, (8, 3)) + np.array([0, 4, 4]) + rng.normal(0, 0.5, (2, 8, 3))
+    scores[1, :, 1:] = np.nan
+    assert list(race(scores, np.ones(scores.shape, dtype=bool)).left) == [0, 1]
+
+
 def test_methods_that_hardly_differ_end_the_race_as_level() -> None:
     scores = graded(methods=3, datasets=30, step=0.0) * 0.05
     raced = race(scores)

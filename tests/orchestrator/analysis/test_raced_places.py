@@ -10,7 +10,8 @@ import pytest
 from orchestrator.analysis.race import Look
 from orchestrator.analysis.raced_places import RacedPlace, left_out_cells, raced_places, wanted_cells
 from orchestrator.core.cell import Cell
-from tests.helpers.small_results import DATASETS, arrange, cell, label, result
+from orchestrator.report.tables.whole_grid import cells_without_result_table, missing_table
+from tests.helpers.small_results import DATASETS, arrange, cell, failure, label, result
 
 GOOD = {"bolt": 80.0, "lora": 79.8, "linear_probe": 60.0, "coop": 40.0, "zero_shot": 50.0}
 
@@ -118,6 +119,18 @@ def test_a_report_of_a_race_says_so_and_calls_nothing_missing() -> None:
     plain = arrange(results, planned=cells)
     assert len(plain.missing) == len(raced.left_out)
     assert not plain.verdicts[0].verdicts[0].raced
+
+
+def test_a_failed_cell_makes_no_gaps_of_the_cells_that_a_race_leaves_out() -> None:
+    cells = planned()
+    failing = {one.id for one in cells if (one.method.name, one.dataset.name, one.shots) == ("bolt", "ants", 4)}
+    known, _ = run(cells, failing)
+    results = [result(one, known[one.id]) for one in cells if one.id in known]
+    raced = arrange(results, [*map(failure, failing)], planned=cells, raced=races(cells, known, failing))
+    assert raced.left_out
+    gaps, every = missing_table(raced), cells_without_result_table(raced)
+    assert [[entry.text for entry in row[-4:]] for row in gaps.rows] == [["16", "14", "2", "0"]]
+    assert {row[0].text for row in every.rows} == failing
 
 
 def test_domains_that_race_have_no_verdict_on_all_of_them_together() -> None:

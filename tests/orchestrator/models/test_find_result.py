@@ -67,3 +67,10 @@ def test_cells_of_one_method_are_labelled_by_what_differs() -> None:
     assert found[five.id] == "bolt[top_k=5]"
     assert found[cell("lora").id] == "lora"
     assert len(set(found.values())) == 4
+
+
+def test_a_result_of_an_earlier_version_may_lack_a_setting() -> None:
+    """The store may hold results of both versions for one place."""
+    older, newer = (cell("bolt", settings=settings).method for settings in ((), (("basis", "polar"),)))
+    for methods in ([older, newer], [newer, older]):
+        assert method_labels(methods) == {older: "bolt", newer: "bolt[basis=polar]"}
