@@ -40,7 +40,7 @@ from orchestrator.sharing.frames import COLUMNS, check_finished
 from orchestrator.store import Store
 from orchestrator.store.files import LARGEST
 from orchestrator.store.predictions import StoredPredictions, checked_predictions
-from orchestrator.store.results import Result, failed_for_good
+from orchestrator.store.results import Failure, Result, failed_for_good
 from orchestrator.tracks import MetricName
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError
@@ -72,6 +72,7 @@ class Bundle:
         cells: cell id -> the cell and its label, in the order of the grid.
         results: the results of the finished cells, in the same order.
         predictions: cell id -> the predictions on each test split.
+        failures: the failures of the cells without a result.
         text_limits: the classes that the text tower cannot tell apart.
         version: the version of the project that wrote the bundle. Tables of another version may have other columns.
     """
@@ -82,6 +83,7 @@ class Bundle:
     cells: dict[str, tuple[Cell, str]] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
     predictions: dict[str, tuple[StoredPredictions, ...]] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
     text_limits: tuple[EqualClasses, ...] = ()
 
     @property
@@ -114,12 +116,17 @@ class Bundle:
             except ValueError as error:
                 self.problems[at] = str(error)
         self.results = [results[cell_id] for cell_id in self.cells if cell_id in results]
+        for name in (name for name in self.files if name.startswith("failures/")):
+            try:
+                self.failures.append(Failure.from_json(self.files[name]))
+            except ValueError as error:
+                self.problems[name] = str(error)
         return self
 
     def derived_files(self) -> dict[str, bytes]:
         """Return ``rows.csv``, ``verdict.json`` and the report's tables, ``tables/*.csv``, made from the records.
 
-        Tables of failures, of source models and of the paper's numbers are left out: they need more than results.
+        Tables of source models and of the paper's numbers are left out: they need more than results and failures.
         """
         cells, metric = [cell for cell, _ in self.cells.values()], self.manifest["metric"]
         smallest, failed = float(self.manifest["smallest_difference"]), self.manifest["raced"]
@@ -134,6 +141,7 @@ class Bundle:
         races = grid_races(cells, label_of, self.results, failed, metric, read, smallest) if is_race else ()
         arranged = GridResults(
             results=self.results,
+            failures=self.failures,
             planned=cells,
             label_of=label_of,
             read_predictions=read,

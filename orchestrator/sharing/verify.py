@@ -18,8 +18,9 @@ TOLERANCE = 1e-9
 """Largest relative or absolute difference of numbers that count as equal: processors may round a sum differently."""
 
 VERDICT = "verdict.json"
-_OF_RULE = (VERDICT, "tables/verdict_")
-"""Beginnings of the names of the files that depend on the rule of the verdicts."""
+_OF_RULE = (VERDICT, "tables/verdict_", "tables/missing.", "tables/cells_without_result.")
+"""Beginnings of the names of the files that earlier rules made otherwise: those of the verdicts, and those in which
+bundles counted failed cells as missing."""
 
 
 def verify_bundle(path: Path) -> tuple[Bundle, list[str]]:

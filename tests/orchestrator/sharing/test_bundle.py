@@ -1,5 +1,6 @@
 """``bundle``: whatever is changed in a bundle is named, and its cells can be measured again."""
 
+import io
 import json
 import os
 import re
@@ -182,7 +183,12 @@ def test_an_unfinished_grid_can_be_bundled(stores: Stores, whole: Store, copy_of
     path = bundle_of(stores, store, tmp_path / "part.zip")
     found, _ = verify_bundle(path)
     assert (len(found.cells), len(found.results), found.problems) == (len(stores.cells), 3, {})
-    assert f"failures/{failed}.json" in read_bundle(path).files
+    files = read_bundle(path).files
+    assert f"failures/{failed}.json" in files
+    states = pd.read_csv(io.BytesIO(files["tables/cells_without_result.csv"]), index_col="cell")["state"]
+    assert states[states == "failed"].index.tolist() == [failed]
+    counts = pd.read_csv(io.BytesIO(files["tables/missing.csv"]))[["failed", "missing"]].sum()
+    assert counts.tolist() == [1, len(stores.cells) - 4]
     with pytest.raises(UserError, match="no cell"):
         bundle_of(stores, Store(tmp_path / "empty"), path)
 
