@@ -103,7 +103,8 @@ def verdicts_of(
 ) -> tuple[VerdictSeries, ...]:
     """Return a series of verdicts for each track, protocol, backbone and domain, in the order of the rows.
 
-    If several domains were measured, a series over all domains follows, with an empty ``domain``. A domain with fewer
+    If several domains were measured, a series over all domains follows, with an empty ``domain``. It has a verdict at
+    each k that at least two domains have. A domain with fewer
     than ``MIN_DATASETS`` datasets supports no statement about other datasets. Its series is followed by a series for
     each of its datasets, if the cells have predictions and the metric is accuracy or balanced accuracy.
 
@@ -137,10 +138,12 @@ def verdicts_of(
             without_seeds = fixed | _methods_without_support(own)
             verdicts = []
             for k, compared in _rows_by_k(own, fixed).items():
+                if not place.domain and len({row.domain for row in compared}) < 2:
+                    continue  # a verdict about one domain is none about all of them
                 found = _over_datasets(compared, without_seeds, smallest_difference, races.get((place, k)))
                 verdicts.append(with_costs(found, k, compared))
             series = VerdictSeries(place, tuple(verdicts), metric=own[0].metric)
-            every.append(series)
+            every += [series] if verdicts else []
             tests = grouped(own, lambda row: row.test) if place.domain and series.metric in _ON_IMAGES else {}
             if read_predictions is None or len(tests) >= MIN_DATASETS:
                 continue

@@ -30,6 +30,14 @@ def test_there_is_one_answer_for_each_domain_and_one_for_all_together() -> None:
     assert {v.best_set for answer in answers for v in answer.verdicts} == {("BOLT",)}
 
 
+@pytest.mark.parametrize(("ks", "together"), [((1,), [1]), ((1, 4), [1, 4]), ((16,), None)])
+def test_all_domains_together_have_the_k_that_two_of_them_have(ks: tuple[int, ...], together: list[int] | None) -> None:
+    accuracies = {"zero_shot": 50.0, "bolt": 70.0, "lora": 60.0}
+    answers = arrange(grid(accuracies, ks=(1, 4)) + grid(accuracies, ks=ks, domain="aerial")).verdicts
+    found = {answer.place.domain: [verdict.k for verdict in answer.verdicts] for answer in answers}
+    assert found == {"general": [1, 4], "aerial": list(ks)} | ({} if together is None else {"": together})
+
+
 def test_zero_shot_counts_where_others_were_measured_at_the_same_k() -> None:
     """It had every dataset at every k, so it stood first and was recommended where others lack most datasets."""
     results = [r for r in grid({"bolt": 60.0, "zero_shot": 0.0}) if r.cell.shots != 4 or r.cell.dataset.name == "ants"]
