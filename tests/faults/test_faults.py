@@ -18,8 +18,7 @@ from tests.conftest import GiveDatabase
 from tests.faults import soak
 from tests.faults.conftest import SECONDS
 from tests.faults.faults import FAULTS, can_inject
-from tests.helpers import faulty_method
-from tests.helpers.grid_run import SMALL_GRID, SMALL_GRID_CELLS, GridRun, scores
+from tests.helpers.grid_run import SMALL_GRID, SMALL_GRID_CELLS, GridRun
 from tests.helpers.ray_nodes import MultiNodeCluster, alive, short_cluster
 from tests.helpers.waiting import until
 
@@ -81,44 +80,3 @@ def test_the_report_leaves_out_a_source_model_whose_manifest_is_damaged(tmp_path
     os.truncate(manifest, manifest.stat().st_size // 2)
     assert source_rows(plan, store) == [row for row in whole if row.dataset != "glyph-inks"]
     assert len(whole) == 2
-
-
-FAULTY_METHODS = """
-title: Faulty methods
-description: Methods that raise, return NaN, hang, or use up memory, among methods that work.
-blocks:
-  - track: fewshot
-    backbones: [tiny-clip]
-    datasets: [glyph-digits]
-    sources: leave_one_out
-    shots: [1]
-    seeds: [1]
-    methods:
-      - zero_shot
-      - linear_probe: {epochs: 2}
-      - faulty: {fault: raises, as: raises}
-      - faulty: {fault: nan, as: nan}
-      - faulty: {fault: hangs, as: hangs}
-      - faulty: {fault: uses_up_memory, as: memory}
-"""
-ERRORS = ("made to fail", "NonFiniteLogits", "limit", "memory")
-
-
-def test_a_faulty_method_stops_no_other(tmp_path: Path, cluster: MultiNodeCluster, give_database: GiveDatabase) -> None:
-    grid_run = GridRun(
-        tmp_path / "odd", cluster, grid=FAULTY_METHODS, cells=6, module="tests.helpers.faulty_method",
-        options=("--cell-limit", "20s"), variables=faulty_method.HOOK,
-    )  # fmt: skip
-    give_database(grid_run.store / "mlflow" / "mlflow.db")
-    try:
-        grid_run.start()
-        ended = grid_run.wait_for_end(SECONDS)
-        assert ended.code == 1, ended.output
-        assert "Traceback" not in ended.output
-        assert len(scores(grid_run.store)) == 2
-        errors = [failure.error for failure in Store(grid_run.store).read_failures().values()]
-        assert len(errors) == 4, errors
-        for expected in ERRORS:
-            assert any(expected in error for error in errors), f"no failure mentions {expected!r}: {errors}"
-    finally:
-        grid_run.close()

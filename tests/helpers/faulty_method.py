@@ -1,12 +1,7 @@
-"""A method that fails in a way that its setting chooses.
-
-The command ``python -m tests.helpers.faulty_method`` registers the method in its own process and, through Ray's hooks,
-in its workers. ``bolt.methods`` is not changed.
-"""
+"""A method that fails in a way that its setting chooses."""
 
 import dataclasses
 import resource
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +14,6 @@ from bolt.methods.base import register
 from bolt.task.classifiers import Classifier
 from bolt.task.task import Adapted, Task
 
-HOOK = {"RAY_RUNTIME_ENV_HOOK": "tests.helpers.faulty_method.worker_environment"}
-"""Environment of the command, which makes Ray register the method in the command's workers."""
 HEADROOM = 200 * 2**20
 """Bytes that a worker can still allocate before the system refuses more."""
 
@@ -30,7 +23,7 @@ class FaultySettings:
     """How the method fails.
 
     Attributes:
-        fault: ``raises`` an error, returns ``nan`` logits, ``hangs``, or ``uses_up_memory``.
+        fault: ``raises`` an error, returns ``nan`` logits, or ``uses_up_memory``.
     """
 
     fault: str = "raises"
@@ -54,8 +47,6 @@ def adapt(task: Task, settings: FaultySettings) -> Adapted:
         zero_shot = METHODS["zero_shot"].adapt(task, None)
         assert isinstance(zero_shot.classify, Classifier)
         return dataclasses.replace(zero_shot, classify=NanClassifier(zero_shot.classify))
-    if settings.fault == "hangs":
-        time.sleep(24 * 3600)
     _use_up_memory()
     raise AssertionError("memory did not run out")
 
@@ -74,11 +65,6 @@ def _use_up_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def worker_environment(environment: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a driver's runtime environment with the hook that registers the method in its workers."""
-    return {**(environment or {}), "worker_process_setup_hook": "tests.helpers.faulty_method.register_method"}
-
-
 def register_method() -> None:
     """Register the method in this process. Importing the module registers nothing: some tests check every method."""
     register(
@@ -87,10 +73,3 @@ def register_method() -> None:
         paper="https://example.org",
         uses_support=False,
     )(adapt)
-
-
-if __name__ == "__main__":
-    from orchestrator.__main__ import main
-
-    register_method()
-    main()

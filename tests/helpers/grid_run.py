@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -141,9 +141,6 @@ class GridRun:
         server: the tracking server; ``None`` for the database in the store.
         cells: how many cells the grid has.
         disk: size in bytes of a small disk that holds the store alone; 0 for none. A disk needs root.
-        module: the command's module.
-        options: further options of the command.
-        variables: further environment variables of the command.
         driver: the running command.
         ends: the ends of the commands so far.
         drivers: every command that was started.
@@ -155,9 +152,6 @@ class GridRun:
     disk: int = 0
     cells: int = CELLS
     grid: str = GRID
-    module: str = "orchestrator"
-    options: tuple[str, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
     driver: Driver | None = None
     ends: list[CommandEnd] = field(default_factory=list)
     drivers: list[Driver] = field(default_factory=list)
@@ -192,12 +186,12 @@ class GridRun:
         added = {"TMPDIR": str(self.scratch), "COLUMNS": "160"}
         if self.server is not None:
             added["MLFLOW_TRACKING_URI"] = self.server.uri
-        return {**self.cluster.driver_environment, **added, **self.variables}
+        return {**self.cluster.driver_environment, **added}
 
     def command(self, *more: str) -> list[str]:
         """Return the command line that is repeated."""
-        grid = [sys.executable, "-m", self.module, "grid", str(self.grid_file)]
-        return [*grid, "--store", str(self.store), *self.options, *more]
+        grid = [sys.executable, "-m", "orchestrator", "grid", str(self.grid_file)]
+        return [*grid, "--store", str(self.store), *more]
 
     def start(self) -> Driver:
         """Start the command, after starting the dead nodes of the cluster."""
