@@ -116,9 +116,10 @@ class Plan:
             return ""
         from orchestrator.analysis.raced_places import left_out_cells
 
-        places, not_needed = self.places, left_out_cells(self.places)
+        places, run = self.places, {each.id for each in (*(result.cell for result in self.done), *self.failed)}
         out, methods = sum(len(place.decisions) for place in places), sum(len(place.methods) for place in places)
         over = sum(place.race.next is None for place in places)
+        not_needed = left_out_cells(places) - run  # cells may have run without the race
         saved = [cell for cell in self.cells if cell.id in not_needed]
         return (
             f"race: {out} of {methods} methods out, {over} of {pluralize(len(places), 'comparison')} ended; "

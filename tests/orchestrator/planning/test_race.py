@@ -112,6 +112,9 @@ def test_words_say_what_is_saved(grid: Grid, catalog: Catalog, tmp_path: Path) -
     assert "4 of 8 methods out, 2 of 2 comparisons ended" in line
     assert line.endswith("25 of 104 cells (62% of their operations, about 16 s of one worker) saved")
     assert race_range(make_plan(grid, catalog, store), end, None) == "a race needs nothing more"
+    for cell in make_plan(grid, catalog, store).todo:  # without --race
+        store.write_result(measured(cell))
+    assert raced_plan(make_plan(grid, catalog, store), store).race_line.endswith("0 of 104 cells saved")
 
 
 def test_a_stopped_methods_mean_has_its_number_of_datasets(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
