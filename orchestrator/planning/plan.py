@@ -116,7 +116,7 @@ class Plan:
             return ""
         from orchestrator.analysis.raced_places import left_out_cells
 
-        places, run = self.places, {each.id for each in (*(result.cell for result in self.done), *self.failed)}
+        places, run = self.places, {result.cell.id for result in self.done} | {failure.id for failure in self.failed}
         out, methods = sum(len(place.decisions) for place in places), sum(len(place.methods) for place in places)
         over = sum(place.race.next is None for place in places)
         not_needed = left_out_cells(places) - run  # cells may have run without the race

@@ -192,7 +192,7 @@ def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, re
 
     Different tracks or protocols are never averaged. If a grid has several, they are part of the metric's name. If a
     method lacks a dataset or a backbone, its mean is not comparable, and is named ``accuracy_on_fewer_datasets``. So is
-    that of a method without the largest k of the others: ``accuracy_at_k_4``.
+    that of a method without the largest k of the others: ``accuracy_at_k_4``. Means of the gain are named likewise.
     """
     groups = grouped(results, lambda result: (result.cell.track, result.cell.protocol.name))
     metrics: list[Metric] = [
@@ -211,7 +211,7 @@ def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, re
             if largest[method] not in (0, max(largest.values())):
                 fewer += f"_at_k_{largest[method]}"
             metrics.append((f"accuracy{fewer}/{prefix}{method}", rounded(mean), 0))
-            metrics.append((f"gain_over_zero_shot/{prefix}{method}", rounded(mean - zero_shot), 0))
+            metrics.append((f"gain_over_zero_shot{fewer}/{prefix}{method}", rounded(mean - zero_shot), 0))
     selects = any(result.cell.selects_on_test for result in results)
     methods = sorted({label.method for label in labels.values()})
     return summary_run(

@@ -161,6 +161,7 @@ def test_datasets_count_alike_and_a_mean_over_fewer_has_another_name() -> None:
     found = headlines(*easy, other, hard)
     assert (found["accuracy/bolt"], found["gain_over_zero_shot/bolt"]) == (70.0, 20.0)
     assert found["accuracy_on_fewer_datasets/tip_adapter"] == 90.0
+    assert "gain_over_zero_shot_on_fewer_datasets/tip_adapter" in found
     assert "accuracy/tip_adapter" not in found
     later = samples.result(samples.cell(1, shots=16), accuracy=95.0)
     found = headlines(*easy, other, later)
