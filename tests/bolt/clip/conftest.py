@@ -3,6 +3,7 @@
 import io
 import struct
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from bolt.clip.checkpoint_conversion import ConvertedTower, convert_image_tower
+from bolt.clip.checkpoint_reading import read_checkpoint
 from bolt.clip.tower import ImageTower
 from bolt.seeds import torch_generator
 from tests.helpers.towers import random_clip
+
+State = dict[str, Tensor]
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +38,16 @@ def tuned_clip(tuned: dict[str, Tensor]) -> open_clip.CLIP:
     model = random_clip(quick_gelu=True)
     model.visual.load_state_dict(tuned)
     return model
+
+
+def prefixed(prefix: str, state: State) -> State:
+    return {prefix + name: tensor for name, tensor in state.items()}
+
+
+def convert(content: Any, path: Path, frozen: ImageTower) -> ConvertedTower:
+    """Write a checkpoint as a program does, and read its image tower."""
+    torch.save(content, path)
+    return convert_image_tower(read_checkpoint(path), frozen)
 
 
 def content(image: Image.Image, kind: str, **options: Any) -> bytes:
