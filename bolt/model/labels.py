@@ -116,8 +116,9 @@ def _rows(model: Model, batch: list[tuple[str, Future[tuple[Tensor, tuple[str, .
             raise CannotLabel("the model gives NaN or infinite scores, so its weights are damaged")
         names = *model.about.class_names, ""
         padded_BC = F.pad(logits_BC, (0, int(len(names) == 2)), value=-torch.inf)  # a model of one class has no second
-        top = padded_BC.softmax(dim=-1).topk(2)
-        for (path, _, remarks), scores, classes in zip(pixels, top.values.tolist(), top.indices.tolist(), strict=True):
+        classes_B2 = padded_BC.topk(2).indices  # of the logits: probabilities of 1 and 0 do not tell the second class
+        scores_B2 = padded_BC.softmax(dim=-1).gather(1, classes_B2)
+        for (path, _, remarks), scores, classes in zip(pixels, scores_B2.tolist(), classes_B2.tolist(), strict=True):
             margin = scores[0] - scores[1]
             rows[path] = Row(path, names[classes[0]], scores[0], names[classes[1]], margin, remarks=remarks)
     return [rows[path] for path, _ in batch]

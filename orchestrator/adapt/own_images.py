@@ -18,7 +18,7 @@ import numpy as np
 
 from bolt.image_folders import class_folders, images_below, images_in, unused_in
 from orchestrator.adapt.request import Request
-from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
+from orchestrator.catalog import DatasetEntry, excluded_file, excluded_images, load_catalog
 from orchestrator.core.events import OnProgress
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import check_images, state_shared_images, write_entry
@@ -30,6 +30,8 @@ from orchestrator.util.identity import fingerprint
 
 FOLDS = 4
 _STAMP = "checked.json"
+_VERSION = 2
+"""Version of what a working folder holds. Images that an earlier version has checked are checked again."""
 
 
 @dataclass(frozen=True)
@@ -114,12 +116,13 @@ def prepare_images(request: Request, advance: OnProgress = lambda done, of: None
     classes, stamp = _list_images(request, parts)
     found = json.loads(checked.read_text("utf-8")) if checked.is_file() and catalog_file.is_file() else {}
     links = {target / name / path.name: path for name, folders in classes.items() for path in folders}
+    stand_ins = {}
     for folder, paths in classes["train"].items() if "test" not in parts else ():
         if not paths:
             what = f"the class folder {folder.name!r} holds no images"
             raise UserError(what, where=str(parts["train"]), hint="\n  ".join(unused_in(folder)))
-        standing_in = next((path for path in paths if os.access(path, os.R_OK)), paths[0])
-        links[target / "test" / folder.name / standing_in.name] = standing_in
+        stand_ins[folder] = target / "test" / folder.name / f"stand-in{paths[0].suffix}"
+        links[stand_ins[folder]] = paths[0]
     if request.settings.data_folder is not None:  # all but its list of excluded images, which is ``data add``'s
         others = request.settings.data_folder.iterdir()
         links |= {link: path for path in others if (link := root / path.name) != excluded}
@@ -143,9 +146,16 @@ def prepare_images(request: Request, advance: OnProgress = lambda done, of: None
             known = load_catalog(request.settings.catalog_files)
             shared = state_shared_images(images, root, known) if request.sources else []
             write_entry(images, options.domain, files)
+            broken = excluded_images(images.entry, root)
         except UserError as error:
             where, what = (text.replace(str(target), str(request.folder)) for text in (error.where, error.what))
             raise UserError(as_given(what, given), where=where, hint=error.hint) from None
+        for folder, link in stand_ins.items():
+            inside, paths = f"train/{folder.name}", classes["train"][folder]
+            link.unlink()
+            link.symlink_to(
+                next(path for path in paths if f"{inside}/{path.relative_to(folder).as_posix()}" not in broken)
+            )
         notes = [as_given(note, given) for note in (*images.notes, *shared) if "short_classes" not in note]
         learnt = [[each.origin for each in group if each.part == "train"] for group in images.copies]
         found = {"stamp": stamp, "notes": notes, "copies": learnt}
@@ -177,7 +187,7 @@ def _list_images(request: Request, parts: Mapping[str, Path]) -> tuple[dict[str,
     """
     options, reading = request.images, request.images.reading
     stated: list[object] = [options.templates, options.mirrorable, options.exclude_broken, reading.bands, reading.range]
-    stated += [request.words[:2], request.dataset]  # not the notes on words
+    stated += [_VERSION, request.words[:2], request.dataset]  # not the notes on words
     if request.sources is not None:  # datasets that share images are looked for, by their records
         records = sorted(request.settings.data_folder.glob("*.checksums.json")) if request.settings.data_folder else []
         stated.append([request.sources, *(path.read_text("utf-8") for path in records)])

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scipy.special import expit
+from torch.nn import functional as F
 from typer.testing import CliRunner, Result
 
 import bolt
@@ -24,6 +26,7 @@ from bolt.clip.checkpoint_files import files_digest
 from bolt.model.labels import Journal, label_images
 from bolt.model.model import Model
 from bolt.model.threshold import NOTE, NoThreshold, choose_threshold, held_out_note
+from bolt.task.classifiers import CosineClassifier
 from tests.bolt.model.pictures import picture as coloured
 from tests.helpers.waiting import TIMEOUT
 
@@ -114,6 +117,19 @@ def test_a_model_of_one_class_has_no_second_label(backbone: Backbone, pictures: 
     bolt.adapt(backbone, [picture(0)], [0], ["red"], method="zero_shot").save(pictures / "one", "state_dict")
     (row,) = read_csv(run(pictures / "one", "pics/0.png").stdout)
     assert row == {"path": "pics/0.png", "label": "red", "score": "1.0", "second_label": "", "margin": "1.0"}
+
+
+def test_the_second_label_is_that_of_the_logits(model: tuple[Path, Model], pictures: Path) -> None:
+    """Regression: if one probability is 1 and the others are 0, the second label was the first of the others."""
+    names, features = ("a", "b", "c", "d"), model[1].tower.shape.embed_dim
+    head_CD = torch.randn(4, features, generator=torch.Generator().manual_seed(5))
+    about = replace(model[1].about, class_names=names)
+    made = replace(model[1], classifier=CosineClassifier(F.normalize(head_CD), 1e6), about=about)
+    paths = ["pics/0.png", "pics/1.png", "pics/a/0.png", "pics/a/b/1.png"]
+    rows = list(label_images(made, paths))
+    assert {row.score for row in rows} == {1.0}
+    for row, order in zip(rows, made.logits(paths).argsort(descending=True).tolist(), strict=True):
+        assert (row.label, row.second_label) == (names[order[0]], names[order[1]])
 
 
 def test_a_list_of_paths_may_name_files_folders_and_nothing(model: tuple[Path, Model], pictures: Path) -> None:

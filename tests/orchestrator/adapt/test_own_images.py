@@ -40,6 +40,8 @@ def test_a_broken_first_image_once_emptied_its_class(tmp_path: Path) -> None:
     assert images.notes[0] == "excluded as unreadable: 1 of 9 images"
     again = prepare(tmp_path, DatasetOptions(exclude_broken=True))
     assert again == images, "what was excluded is said again when the command continues"
+    for found in (images, again):  # regression: the text head decoded the broken image, which stood for its class
+        assert {found.raw.test.read(position).size for position in range(3)} == {(80, 60)}
 
 
 def test_the_folder_may_become_a_dataset_of_the_catalog_between_two_runs(tmp_path: Path) -> None:
