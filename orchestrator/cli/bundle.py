@@ -59,7 +59,7 @@ def verify(file: BundlePath) -> None:
     results, cells = len(bundle.results), pluralize(len(bundle.cells), "cell")
     print_line(f"grid {bundle.manifest.get('grid', '?')}: {results} of {cells} with results")
     if computed:
-        print_line(f"computed again from the results: {pluralize(len(computed), 'table')}")
+        print_line(f"computed again from the results: {pluralize(len(computed), 'file')}")
         if VERDICT not in computed:
             print_line("the bundle's verdict follows an earlier rule and is not compared", style="yellow")
     for name, what in bundle.problems.items():
