@@ -4,7 +4,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,9 @@ USUAL_SHOTS = (1, 2, 4, 8, 16)
 
 _LISTABLE = re.compile("[^\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029\ud800-\udfff]+")
 """Matches a file name that can be a line of a list: without tabs, line breaks and bytes that are not UTF-8."""
+
+_MISTAKEN = 2
+"""Largest number of copies of a picture that may have another label than most of its copies."""
 
 _NO_PICTURE = np.zeros((3, SIDE, SIDE), np.uint8)
 
@@ -124,7 +127,8 @@ def verify_dataset(
             advance(len(checks), total)
     decoded = [check for check in checks if not check.reason]
     pixels = [check.pixels for check in decoded]
-    groups = find_copies([check.digest for check in decoded], [check.small for check in decoded])
+    alike = find_copies([check.digest for check in decoded], [check.small for check in decoded])
+    groups = _not_contradicted(alike, decoded)
     return Verified(
         entry=entry,
         raw=raw,
@@ -141,6 +145,21 @@ def verify_dataset(
     )
 
 
+def _not_contradicted(groups: Iterable[Sequence[int]], decoded: Sequence[ImageCheck]) -> list[Sequence[int]]:
+    """Return the groups of copies. A group whose labels say that it shows several pictures is replaced.
+
+    Its images of equal pixels take its place. Photographs of parts in front of a fixed camera, with and without a
+    scratch, resemble each other as copies do. A picture has two labels by mistake, so few of its copies do.
+    """
+    found = list[Sequence[int]]()
+    for group in groups:
+        labels = Counter(decoded[n].word for n in group)
+        one_picture = labels.total() - max(labels.values()) <= _MISTAKEN
+        equal = grouped(group, lambda n: decoded[n].digest).values()
+        found += [group] if one_picture else [each for each in equal if len(each) > 1]
+    return found
+
+
 def _turned_copies(decoded: Sequence[ImageCheck], copies: Sequence[Sequence[int]]) -> Copies:
     """Return the groups of mirrored or rotated copies in one class; the first image stands for its unchanged copies."""
     if len(decoded) > MOST:
@@ -148,7 +167,7 @@ def _turned_copies(decoded: Sequence[ImageCheck], copies: Sequence[Sequence[int]
     first = {n: next(m for m in group if decoded[m].word == decoded[n].word) for group in copies for n in group}
     small = [facing(check.small) for check in decoded]
     found = find_copies([str(n).encode() for n in range(len(decoded))], small, cropped=False)
-    groups = (sorted({first.get(n, n) for n in group}) for group in found)
+    groups = (sorted({first.get(n, n) for n in group}) for group in _not_contradicted(found, decoded))
     alike = (each for group in groups for each in grouped(group, lambda n: decoded[n].word).values())
     return tuple(tuple(decoded[n] for n in group) for group in alike if len(group) > 1)
 

@@ -5,6 +5,7 @@ import itertools
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
@@ -14,6 +15,8 @@ from orchestrator.adapt.request import read_request
 from orchestrator.catalog import dataset_ref
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions, add_dataset
+from orchestrator.datasets.copies import find_copies, small_version
+from orchestrator.drawn_world.drawing import draw_split
 from orchestrator.util.errors import UserError
 from tests.helpers.photographs import ORIENTATION, break_file, write_photographs
 
@@ -149,6 +152,27 @@ def test_a_picture_with_two_labels_counts_once_for_each(tmp_path: Path) -> None:
     assert [images.origin(position) for position in images.repeated] == ["red_mug/003.jpg"]
     assert sorted(images.pictures) == [3, 3, 4]
     assert images.total - len(images.repeated) == sum(images.pictures)
+
+
+def test_parts_in_front_of_a_fixed_camera_are_no_copies_of_one_picture(tmp_path: Path) -> None:
+    """Regression: the classes "have one picture only", so the first candidate was taken and no accuracy promised."""
+    part = draw_split("aerial-land", "train")[0][0].repeat(8, axis=0).repeat(8, axis=1).astype(float)
+    generator, shown = np.random.default_rng(0), list[Image.Image]()
+    for number, name in enumerate(["good"] * 12 + ["scratch"] * 12):
+        pixels = part + generator.normal(0, 2, part.shape)
+        if name == "scratch":
+            row, column = generator.integers(30, 200, 2)
+            pixels[row : row + 2, column : column + 30] = 250
+        shown.append(Image.fromarray(pixels.clip(0, 255).astype(np.uint8)))
+        (tmp_path / "ware" / name).mkdir(parents=True, exist_ok=True)
+        shown[-1].save(tmp_path / "ware" / name / f"{number:02}.png")
+    shown[3].save(tmp_path / "ware" / "good" / "again.png")
+    small = [small_version(image) for image in shown]
+    assert len(find_copies([image.tobytes() for image in shown], small)[0]) > 20, "they look alike"
+    images = prepare(tmp_path, DatasetOptions())
+    assert [[images.origin(n) for n in group] for group in images.copies] == [["good/03.png", "good/again.png"]]
+    assert (images.pictures, images.folds) == ([12, 12], 4)
+    assert not any("two labels" in note for note in images.notes)
 
 
 def test_only_the_users_images_count_in_the_notes(tmp_path: Path) -> None:
