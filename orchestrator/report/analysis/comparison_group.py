@@ -63,7 +63,6 @@ class ComparisonGroup:
         self.fixed = seedless_methods((row.method, row.k, row.seed) for row in rows)
         order = [m for m in methods if m in present]
         self.methods: tuple[str, ...] = tuple(sorted(order, key=lambda m: m not in self.fixed))
-        self.seeds: tuple[int, ...] = tuple(sorted({row.seed for row in rows if row.method not in self.fixed}))
         self._tests: dict[tuple[int, bool], tuple[str, ...]] = {}
 
     @property
@@ -206,10 +205,18 @@ class ComparisonGroup:
         uneven = len({self.tests(k, averaged=True) for k in self.ks}) > 1
         return " Not every k has the same datasets: compare methods, not one k with another." if uneven else ""
 
+    @cached_property
+    def seed_counts(self) -> tuple[int, int]:
+        """The fewest and the most seeds that a method has at one k; 0 if all methods are fixed."""
+        drawn = ((row.method, row.k, row.seed) for row in self.rows if row.method not in self.fixed)
+        counts = Counter((method, k) for method, k, _ in set(drawn)).values()
+        return min(counts, default=0), max(counts, default=0)
+
     @property
     def seeds_text(self) -> str:
-        """The number of seeds from which deviations are computed, for captions: ``n = 3``."""
-        return f"n = {len(self.seeds)}" if len(self.seeds) != 1 else "n = 1, so no deviation"
+        """The number of seeds from which deviations are computed, for captions: ``n = 3``, or ``n = 1–3``."""
+        counts = DASH.join(dict.fromkeys(map(str, self.seed_counts)))
+        return f"n = {counts}" if counts != "1" else "n = 1, so no deviation"
 
     def deviation_text(self, mark: str, of: str = "") -> str:
         """Return a sentence for a caption that says what the error bars or bands of a figure are.
@@ -217,6 +224,6 @@ class ComparisonGroup:
         ``mark``: the caption's word for the bars or bands, such as ``Bands``. ``of``: the values whose deviation is
         drawn.
         """
-        if len(self.seeds) < 2:
+        if self.seed_counts[1] < 2:
             return f"Without a second seed there are no {mark.lower()}. Other seeds may give other values."
-        return f"{mark}: ± one sample standard deviation{of and f' of {of}'} over n = {len(self.seeds)} seeds."
+        return f"{mark}: ± one sample standard deviation{of and f' of {of}'} over {self.seeds_text} seeds."

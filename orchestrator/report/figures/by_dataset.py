@@ -111,7 +111,7 @@ def dataset_dots(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFil
                     axes.text(left - 0.08, middle, name, ha="right", va="center", fontsize=8)
         scale = f"{group.metric.title} (%), each dataset on its own scale"
         axes.text(_WIDTH / 2, height - 0.06, scale, ha="center", fontsize=8)
-        interval = "Lines: from the lowest to the highest seed. " if len(group.seeds) > 1 else ""
+        interval = "Lines: from the lowest to the highest seed. " if group.seed_counts[1] > 1 else ""
         caption = (
             f"Means over seeds ({group.seeds_text}). {interval}"
             "Dashed: the frozen backbone with its text head on the same images."

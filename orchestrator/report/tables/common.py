@@ -40,7 +40,7 @@ def method_entry(grid: GridResults, method: str) -> Entry:
 
 def summary_entry(group: ComparisonGroup, method: str, summary: Summary | None, **more: Any) -> Entry:
     """Return the entry of one method's mean over seeds. ``more``: further arguments of :func:`measured`."""
-    lower, seeds = group.metric.lower_is_better, 1 if method in group.fixed else len(group.seeds)
+    lower, seeds = group.metric.lower_is_better, 1 if method in group.fixed else group.seed_counts[1]
     return measured(summary, seeds=seeds, digits=group.digits, lower_is_better=lower, **more)
 
 

@@ -91,6 +91,16 @@ def test_a_number_over_fewer_seeds_says_so() -> None:
     assert "[n = 1]" in entry.plain
 
 
+@pytest.mark.parametrize(("seeds", "counts"), [((2, 3), "n = 2)"), ((2,), "n = 1\N{EN DASH}2)"), ((0, 1), "n = 2)")])
+def test_captions_count_the_seeds_of_a_method_and_not_of_all_methods(seeds: tuple[int, ...], counts: str) -> None:
+    arranged = arrange(grid({"bolt": 60.0}, seeds=(0, 1)) + grid({"lora": 70.0}, seeds=seeds))
+    (group,) = arranged.groups
+    table = main_table(arranged, group)
+    assert counts in table.note
+    remarks = {row[0].code: row[1].remark for row in table.rows}
+    assert remarks == {"BOLT": "", "lora": "" if len(seeds) > 1 else "n = 1"}
+
+
 def test_ablations_on_some_datasets_stand_beside_their_method_on_the_same_cells() -> None:
     """In the domain's own table they once were rows of gaps."""
     whole = grid({"zero_shot": 0.0, "bolt": 60.0, "probe": 55.0})

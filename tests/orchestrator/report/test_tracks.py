@@ -9,6 +9,7 @@ import pytest
 
 from bolt.protocol import STRICT, Protocol
 from orchestrator.report.figures.curves import accuracy_after_epochs
+from orchestrator.report.styles import DASH
 from orchestrator.report.tables.accuracy import base_to_new_table, dataset_table, epochs_table, main_table, shift_table
 from orchestrator.report.tables.formats import to_csv
 from orchestrator.store.results import Result
@@ -37,7 +38,7 @@ def test_at_test_time_zero_shot_has_no_seeds_and_the_others_have() -> None:
     results += [at_test_time("bolt", d, seed, 60.0 + seed) for d in DATASETS for seed in (1, 2, 3)]
     arranged = arrange(results)
     (group,) = arranged.groups
-    assert (group.ks, group.seeds, group.fixed) == ((0,), (1, 2, 3), {"Zero-shot"})
+    assert (group.ks, group.seed_counts, group.fixed) == ((0,), (3, 3), {"Zero-shot"})
     table = main_table(arranged, group)
     assert [row[1].plain for row in table.rows] == ["50.00", "62.00 ± 1.00 (+12.00)"]
     by_dataset = dataset_table(arranged, group, 0)
@@ -114,7 +115,7 @@ def test_accuracy_after_each_epoch_is_a_mean_over_targets_with_a_deviation_over_
     assert [entry.text for entry in by_label["Zero-shot"]] == ["50.00"] * 5
     assert [entry.value for entry in by_label["Linear probe"]] == [30.0, None, None, None, None]
     figure = accuracy_after_epochs(arranged, group, 4)
-    assert "± one sample standard deviation over n = 2 seeds" in figure.caption
+    assert f"± one sample standard deviation over n = 1{DASH}2 seeds" in figure.caption
     fewshot = arrange(grid({"bolt": 60.0}))
     assert epochs_table(fewshot, fewshot.groups[0], 4) is None
     assert accuracy_after_epochs(fewshot, fewshot.groups[0], 4) is None
