@@ -3,7 +3,6 @@
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.helpers import command
 from tests.helpers.listening import LOOPBACK, listening
 from tests.helpers.ray_nodes import free_port
 from tests.helpers.waiting import TIMEOUT, wait_for
+from tests.helpers.warm_process import forked
 
 
 @pytest.fixture(scope="module")
@@ -93,15 +93,16 @@ def is_healthy(port: int) -> bool:
 def test_ui_serves_on_loopback_until_ctrl_c(folder: Path) -> None:
     port = free_port()
     words = ["ui", "mini", "--store", str(folder / "runs"), "--port", str(port)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    try:
-        wait_for(lambda: is_healthy(port), pause=0.5)
-        found = listening(psutil.Process(process.pid))
-    finally:
-        process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=TIMEOUT)
+    with forked(words, log=folder / "ui.txt") as process:
+        tree = psutil.Process(process.pid)
+        try:
+            wait_for(lambda: is_healthy(port), pause=0.5)
+            found = listening(tree)
+        finally:
+            tree.send_signal(signal.SIGINT)
+            process.join(TIMEOUT)
+    output = (folder / "ui.txt").read_text()
+    assert process.exitcode == 0
     assert found
     assert set().union(*found.values()) <= LOOPBACK, found
     assert f"http://127.0.0.1:{port}/#/experiments/" in output
@@ -123,7 +124,6 @@ def test_ctrl_c_ends_a_sync_that_writes_to_mlflow(folder: Path) -> None:
     lock = folder / "runs" / "mlflow" / "mlflow.db.lock"  # of the database that is being created
     assert command.signal_when(words, lock.exists, log, signal.SIGINT) == 130
     assert "To go on, run the same command again" in log.read_text()
-    run_on_mini_grid(folder, "sync")
 
 
 def test_ctrl_c_while_a_grid_syncs_ends_only_the_sync(folder: Path) -> None:
@@ -134,7 +134,6 @@ def test_ctrl_c_while_a_grid_syncs_ends_only_the_sync(folder: Path) -> None:
     output = log.read_text()
     assert "MLflow: stopped; the results are safe" in output
     assert "report: " in output
-    run_on_mini_grid(folder, "sync")
 
 
 def test_a_second_driver_is_refused(folder: Path) -> None:

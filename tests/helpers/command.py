@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 from typer.testing import CliRunner
 
 from tests.helpers.image_folders import write_image_folders
 from tests.helpers.waiting import TIMEOUT, wait_for
-from tests.helpers.warm_process import kill_forked_when, run_forked
+from tests.helpers.warm_process import forked, kill_forked_when, run_forked
 
 GRID = """
 title: Mini
@@ -79,23 +80,19 @@ def invoke(*words: object) -> str:
 def signal_when(
     command: list[str], reached: Callable[[], bool], log: Path, number: signal.Signals, timeout: float = TIMEOUT
 ) -> int | None:
-    """Start a command and send its process a signal when ``reached`` returns true.
+    """Start a command line and send its process a signal when ``reached`` returns true.
 
-    Returns the exit code; ``None`` if the process ended before. Prints the command's output, which pytest shows when a
-    test fails.
+    Returns the exit code; ``None`` if the process ended before. Writes the output to ``log``, and prints it, so that
+    pytest shows it when a test fails.
     """
-    with open(log, "ab") as stream:
-        process = subprocess.Popen(command, stdout=stream, stderr=stream)
-    try:
-        wait_for(lambda: process.poll() is not None or reached(), timeout)
-        if process.poll() is not None:
+    with forked(command[3:], log=log) as process:
+        wait_for(lambda: process.exitcode is not None or reached(), timeout)
+        if process.exitcode is not None:
             return None
-        process.send_signal(number)
-        return process.wait(timeout)
-    finally:
-        process.kill()
-        process.wait()
+        psutil.Process(process.pid).send_signal(number)
+        process.join(timeout)
         print(log.read_text(errors="replace"))
+        return process.exitcode
 
 
 def scores(store: Path) -> dict[str, object]:

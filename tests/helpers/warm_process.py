@@ -75,10 +75,14 @@ def kill_forked_when(
 
 
 @contextmanager
-def forked(words: Sequence[str], script: str = COMMAND_LINE) -> Iterator[BaseProcess]:
-    """Run a script during the ``with`` block, and kill it (``kill -9``) at the end of the block."""
+def forked(words: Sequence[str], script: str = COMMAND_LINE, *, log: Path | None = None) -> Iterator[BaseProcess]:
+    """Run a script during the ``with`` block, and kill it (``kill -9``) at the end of the block.
+
+    ``log``: the file to which its output and its errors are appended; by default, nobody reads them.
+    """
     with tempfile.TemporaryDirectory(prefix="command-") as made:
-        process = _start(words, script, None, None, Path(made, "out"), Path(made, "err"))
+        output = log or Path(made, "out")
+        process = _start(words, script, None, None, output, output)
         try:
             yield process
         finally:
@@ -105,7 +109,7 @@ def _start(
 def _run(argv: list[str], script: str, folder: Path, variables: dict[str, str], output: Path, errors: Path) -> None:
     """Set the arguments, folder, environment and output of this process, the fork, and run the script."""
     for path, number in ((output, 1), (errors, 2)):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, number)
         os.close(file)
     sys.argv = argv
