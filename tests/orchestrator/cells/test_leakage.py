@@ -15,7 +15,7 @@ from bolt.methods import METHODS
 from bolt.task.task import Adapted
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.source_model import SourceModel
-from orchestrator.artifacts.spec import ArtifactCache, build, with_inputs
+from orchestrator.artifacts.spec import ArtifactCache, with_inputs
 from orchestrator.cells.evaluation import evaluate_cell, name_new_classes
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.task import make_task
@@ -33,7 +33,16 @@ OF_METHODS = ("fewshot", "tta", "tta_stream", "tta_image", "meta")
 EVERY = sorted((name, track) for name, method in METHODS.items() for track in OF_METHODS if track in method.tracks)
 
 
-def adapt(cell: Cell, loaded: ArtifactCache) -> tuple[Adapted, Tensor]:
+Adapt = Callable[[Cell, ArtifactCache], tuple[Adapted, Tensor]]
+
+
+@pytest.fixture(scope="module")
+def adapt() -> Adapt:
+    """A function that adapts once for equal arguments."""
+    return cache(_adapt)
+
+
+def _adapt(cell: Cell, loaded: ArtifactCache) -> tuple[Adapted, Tensor]:
     """Return the method's classifier, and its logits on the first images of the test split."""
     inputs = CellInputs(cell, loaded)
     adapted = name_new_classes(inputs, inputs.method.run(make_task(inputs), inputs.settings))
@@ -99,7 +108,12 @@ def test_no_track_and_no_method_is_left_out() -> None:
     + [("variations", name, track) for track, names in VARIATIONS.items() for name in names],
 )
 def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
-    request: pytest.FixtureRequest, poisoned: Callable[[World], ArtifactCache], fixture: str, name: str, track: str
+    request: pytest.FixtureRequest,
+    adapt: Adapt,
+    poisoned: Callable[[World], ArtifactCache],
+    fixture: str,
+    name: str,
+    track: str,
 ) -> None:
     world: World = request.getfixturevalue(fixture)
     cell = world.pick(name, track, OOD_DATASET if track == "ood" else DATASETS[0])
@@ -114,36 +128,30 @@ def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
 
 @pytest.mark.parametrize("name", sorted(name for name, method in METHODS.items() if method.uses_sources))
 def test_the_targets_own_model_is_no_source_and_poisoning_it_changes_nothing(
-    world: World, with_own_model: tuple[ArtifactCache, ArtifactCache], name: str
+    world: World, adapt: Adapt, with_own_model: ArtifactCache, name: str
 ) -> None:
     cell = world.pick(name, "fewshot" if "fewshot" in METHODS[name].tracks else min(METHODS[name].tracks))
     assert cell.dataset.name not in {source.dataset for source in cell.sources}
-    good, noisy = with_own_model
-    _, logits = adapt(cell, good)
-    _, again = adapt(cell, noisy)
-    assert torch.equal(logits, again)
+    assert torch.equal(adapt(cell, world.loaded)[1], adapt(cell, with_own_model)[1])
 
 
 @pytest.fixture(scope="module")
-def with_own_model(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactCache, ArtifactCache]:
-    """Return two stores with the target's own model. In one store the model is noise."""
+def with_own_model(world: World, tmp_path_factory: pytest.TempPathFactory, artifacts: BuiltArtifacts) -> ArtifactCache:
+    """Return the world's store with noise in place of the target's own model, which the world lacks."""
     folder = tmp_path_factory.mktemp("own-model")
     (folder / "wide.yaml").write_text(grid_text(datasets=DATASETS[:2]))
     wide = load_grid(folder / "wide.yaml", world.catalog)
-    good, noisy = (RunSettings(str(folder / name), device="cpu") for name in ("good", "noisy"))
-    shutil.copytree(world.settings.store_url, good.store_url)
-    store = Store(good.store_url)
+    noisy = RunSettings(str(folder / "store"), device="cpu")
+    shutil.copytree(world.settings.store_url, noisy.store_url)
+    store = Store(noisy.store_url)
     target, planned = world.pick("bolt").dataset, make_plan(wide, world.catalog, store).artifacts
     (model,) = (spec for spec in planned if isinstance(spec, SourceModel) and spec.dataset == target)
-    for spec in with_inputs([model]):
-        if not store.is_intact(spec.address, spec.identity):
-            build(spec, good)
-    shutil.copytree(good.store_url, noisy.store_url)
-    found = Store(noisy.store_url).artifact(model.address)
-    path = found.path("tower.safetensors")
+    assert store.artifact(model.address) is None
+    artifacts.build(with_inputs([model]), noisy)
+    path = store.artifact(model.address).path("tower.safetensors")
     noise = torch.Generator().manual_seed(1)
     save_file({n: t + torch.randn(t.shape, generator=noise) for n, t in load_file(path).items()}, path)
-    return ArtifactCache(good), ArtifactCache(noisy)
+    return ArtifactCache(noisy)
 
 
 @pytest.mark.parametrize("track", ["fewshot", "tta", "meta"])

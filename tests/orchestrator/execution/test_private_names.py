@@ -73,7 +73,7 @@ def test_cells_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     hide(TuneCallback, "on_trial_start", ("temporary_state",))
     cells, ended = [samples.cell(number) for number in range(6)], []
     run_cells(
-        cells, RunSettings(str(tmp_path)), request=lambda cell: Resources(cpus=1), max_attempts=2,
+        cells, RunSettings(str(tmp_path)), request=lambda cell: Resources(cpus=2), max_attempts=2,
         on_event=lambda event: ended.append(event.cell.id) if event.kind != "started" else None,
         runner=f"{samples.HERE}:write_nothing",
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import chain, repeat
@@ -19,8 +20,6 @@ from orchestrator.store.errors import RunStopped
 from tests.helpers import cells as samples
 from tests.helpers.waiting import wait_for
 
-LIMIT_SECONDS = 10.0
-"""Longer than a worker takes to load what its first cell needs, on a busy machine."""
 ONE_WORKER = Resources(cpus=2)
 """What a cell requests where one worker shows it all: a worker takes seconds to start."""
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
@@ -146,19 +145,6 @@ def test_a_killed_worker_is_replaced_and_both_slots_are_used_again(settings: Run
     assert Path(settings.store_url, "enough").exists(), f"one of two slots did not work any more: {after}"
 
 
-def test_cells_see_only_the_gpus_they_request(settings: RunSettings) -> None:
-    cells = [samples.cell(number) for number in range(8)]
-
-    def share(cell: Cell) -> Resources:
-        return Resources(cpus=1, gpus=0.5) if cell.seed < 4 else Resources(cpus=2)
-
-    events = run(cells, settings, "note_visible_gpus", request=share)
-    assert count_ends(events) == {cell.id: 1 for cell in cells}
-    seen = [notes(cell, settings)[0][0] for cell in cells]
-    assert set(seen[:4]) <= {"devices=0", "devices=1"}
-    assert set(seen[4:]) == {"devices="}
-
-
 def test_a_cell_that_runs_out_of_memory_is_run_once_more_with_as_much_as_there_is(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(5)]
     out_of_memory: list[tuple[int, float]] = []
@@ -166,7 +152,7 @@ def test_a_cell_that_runs_out_of_memory_is_run_once_more_with_as_much_as_there_i
     def note(cell: Cell, share: float) -> None:
         out_of_memory.append((cell.seed, share))
 
-    quarter = Resources(cpus=1, gpus=0.25)
+    quarter = Resources(cpus=1.5, gpus=0.25)  # one worker at a time
     last = ends_of(run(cells, settings, "need_memory", request=lambda cell: quarter, on_gpu_oom=note), cells)
     assert finished(last) == {0, 2, 4}
     assert [last[seed].attempt for seed in range(5)] == [2, 2, 2, 2, 1]
@@ -180,13 +166,25 @@ def test_a_cell_that_runs_out_of_memory_is_run_once_more_with_as_much_as_there_i
     assert last[4].gpu_mib == 100.0
 
 
-def test_a_cell_over_its_time_limit_fails_and_its_slot_is_used_again(settings: RunSettings) -> None:
+def test_a_cell_over_its_time_limit_fails_and_its_slot_is_used_again(
+    settings: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock leaps by a day when the cell has begun, so no other cell can be over the limit on a busy machine."""
+    from orchestrator.execution.tune import callback, driver
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return time.monotonic() + (86400 if notes(cells[1], settings) else 0)
+
+    monkeypatch.setattr(callback, "time", Clock)
+    monkeypatch.setattr(driver, "HEALTH_CHECK_SECONDS", 0.1)
     cells = [samples.cell(number) for number in range(4)]
-    events = run(cells, settings, "hang_if_seed_is_one", request=lambda cell: ONE_WORKER, cell_limit=LIMIT_SECONDS)
+    events = run(cells, settings, "hang_if_seed_is_one", request=lambda cell: ONE_WORKER, cell_limit=1800)
     last = ends_of(events, cells)
     assert finished(last) == {0, 2, 3}
     assert (last[1].attempt, last[1].recorded) == (1, False)
-    assert f"limit of {LIMIT_SECONDS:.0f} s" in last[1].error
+    assert "limit of 30 min" in last[1].error
     assert "--cell-limit" in last[1].error
 
 
@@ -213,35 +211,37 @@ def test_an_unusable_store_stops_the_run_and_fails_no_cell(settings: RunSettings
     assert len([event for event in seen if event.kind == "started"]) < 10
 
 
-def test_workers_are_reused_when_requests_alternate(settings: RunSettings) -> None:
+def test_requests_that_alternate_keep_their_workers_and_each_sees_only_its_gpus(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(40)]
-
-    def request(cell: Cell) -> Resources:
-        return Resources(cpus=0.25, gpus=2.0 if cell.seed % 4 else 1.0)
-
-    events = run(cells, settings, "write_nothing", request=request)
+    requests = [Resources(cpus=0.25, gpus=2.0), Resources(cpus=1, gpus=0.5), Resources(cpus=2)]
+    seen = [{"devices=0,1"}, {"devices=0", "devices=1"}, {"devices="}]
+    kinds = [2 if number in (18, 38) else int(number % 4 == 0) for number in range(40)]
+    events = run(cells, settings, "note_visible_gpus", request=lambda cell: requests[kinds[cell.seed]])
     assert count_ends(events) == {cell.id: 1 for cell in cells}
-    assert len({notes(cell, settings)[0][1] for cell in cells}) <= 5  # one for both GPUs, two for one, and two more
+    noted = [notes(cell, settings)[0] for cell in cells]
+    for kind, gpus in enumerate(seen):
+        assert {devices for (devices, *_), own in zip(noted, kinds, strict=True) if own == kind} <= gpus
+    assert (
+        len({process for _, process, _ in noted}) <= 6
+    )  # one, two and one, and two more
 
 
-def test_ctrl_c_stops_the_workers_and_leaves_the_cluster_usable(settings: RunSettings) -> None:
-    cells = [samples.cell(number) for number in range(10)]
+def test_an_exception_stops_the_workers_and_leaves_the_cluster_usable(settings: RunSettings) -> None:
+    cells, events = [samples.cell(number) for number in range(10)], list[CellEvent]()
 
     def interrupt(event: CellEvent) -> None:
         if event.kind == "started" and event.cell.seed == 1:
             signal.raise_signal(signal.SIGINT)
 
+    def fill(event: CellEvent) -> None:
+        events.append(event)
+        if event.kind == "finished" and event.cell.seed == 3:
+            raise OSError("disk full")
+
     with pytest.raises(KeyboardInterrupt):
         run(cells, settings, "sleep_long", on_event=interrupt)
-    again = run(cells[:4], settings, "write_nothing", request=lambda cell: ONE_WORKER)
-    assert count_ends(again) == {cell.id: 1 for cell in cells[:4]}
-    ended = [cell.seed for cell in cells for note in notes(cell, settings) if note[0] == "finished"]
-    assert ended == [0, 1, 2, 3]  # once each: the sleeping cells were not waited for
-
-
-def test_an_exception_of_on_event_ends_the_run(settings: RunSettings) -> None:
-    def full(event: CellEvent) -> None:
-        raise OSError("disk full")
-
     with pytest.raises(OSError, match="disk full"):
-        run([samples.cell(0)], settings, "write_nothing", request=lambda cell: ONE_WORKER, on_event=full)
+        run(cells, settings, "write_nothing", request=lambda cell: ONE_WORKER, on_event=fill)
+    assert count_ends(events) == {cell.id: 1 for cell in cells[:4]}
+    ended = [cell.seed for cell in cells for note in notes(cell, settings) if note[0] == "finished"]
+    assert ended[:4] == [0, 1, 2, 3]  # once each: the sleeping cells were not waited for
