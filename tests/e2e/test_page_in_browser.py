@@ -46,8 +46,8 @@ CONTRASTS = """() => {
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a drawn few-shot grid on one backbone, with failed and missing cells."""
-    drawn = everything("fewshot", only=["backbone=vit-b-32", "k=4,16"], failing=13, missing=89)
+    """The page of a drawn few-shot grid on one backbone and one domain, with failed and missing cells."""
+    drawn = everything("fewshot", only=["backbone=vit-b-32", "k=4,16", "domain=general"], failing=13, missing=89)
     return write_report(drawn, tmp_path_factory.mktemp("report"))
 
 
