@@ -106,6 +106,7 @@ def fit_logistic(data_ND: Features, labels_N: Labels, c: float, max_iterations: 
     # The number of threads is fixed because it changes the order of sums, and so the result.
     with threadpoolctl.threadpool_limits(torch.get_num_threads()), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
+        warnings.filterwarnings("ignore", message="The number of unique classes")  # few images each are usual
         model.fit(data_ND, labels_N)
     others = [warning for warning in caught if not issubclass(warning.category, ConvergenceWarning)]
     for warning in others:

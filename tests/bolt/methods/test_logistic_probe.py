@@ -77,6 +77,13 @@ def test_too_few_iterations_are_told_and_no_warning_escapes(backbone: Backbone) 
     assert adapt(task, LogisticProbeSettings(c=1.0)).details["converged"] == "yes"
 
 
+def test_many_classes_of_one_image_are_no_mistake(recwarn: pytest.WarningsRecorder) -> None:
+    """Regression: for each fit, scikit-learn warned that the labels "could represent a regression problem"."""
+    fitted = fit_logistic(np.eye(30), np.arange(30), 10.0, 100)
+    assert (fitted.predict(np.eye(30)) == np.arange(30)).all()
+    assert not recwarn.list
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("present", [1, 2, 3])
 def test_a_class_without_an_image_is_never_predicted(present: int, backbone: Backbone) -> None:
