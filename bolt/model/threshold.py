@@ -31,16 +31,19 @@ class NoThreshold(ValueError):
     """No threshold passes the test for the wanted accuracy, or the model has no held-out predictions."""
 
 
-def held_out_note(scores: Iterable[float], correct: Iterable[bool]) -> dict[str, list[float]]:
+def held_out_note(scores: Iterable[float], correct: Iterable[bool], apart: int | None = None) -> dict[str, Any]:
     """Return the entry ``NOTE`` of a model's notes.
 
-    The entry has the scores of the correct held-out predictions, and those of the wrong ones.
+    The entry has the scores of the correct held-out predictions, and those of the wrong ones. ``apart``: how many
+    images and series of images are independent of each other; by default, all images.
     """
     pairs = [(float(score), bool(right)) for score, right in zip(scores, correct, strict=True)]
-    return {name: [score for score, right in pairs if right is kind] for name, kind in _KINDS.items()}
+    note: dict[str, Any] = {name: [score for score, right in pairs if right is kind] for name, kind in _KINDS.items()}
+    return note | ({} if apart in (None, len(pairs)) else {_APART: apart})
 
 
 _KINDS = {"correct": True, "wrong": False}
+_APART = "apart"
 
 
 @dataclass(frozen=True)
@@ -51,11 +54,13 @@ class Threshold:
         score: the least score of a prediction that is accepted.
         images: number of held-out images whose predictions reach this score.
         correct: number of correct predictions among them.
+        dependent: number of held-out images that count as one independent image.
     """
 
     score: float
     images: int
     correct: int
+    dependent: float = DEPENDENT
 
     @property
     def accuracy(self) -> float:
@@ -73,7 +78,7 @@ class Threshold:
         """
         from scipy.stats import betabinom
 
-        correct, wrong = self.correct / DEPENDENT, (self.images - self.correct) / DEPENDENT
+        correct, wrong = self.correct / self.dependent, (self.images - self.correct) / self.dependent
         low = betabinom(images, correct, wrong + 1).ppf(0.025)  # correct > 0, because the threshold has passed the test
         high = betabinom(images, correct + 1, wrong).ppf(0.975) if wrong else images
         return 100 * float(low) / images, 100 * float(high) / images
@@ -93,11 +98,13 @@ def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
         )
     try:
         pairs = sorted(((float(s), right) for kind, right in _KINDS.items() for s in held_out[kind]), reverse=True)
-    except (TypeError, KeyError, ValueError):
+        dependent = DEPENDENT * len(pairs) / float(held_out.get(_APART, len(pairs)))
+    except (TypeError, KeyError, ValueError, ZeroDivisionError):
         raise NoThreshold(f"the model's note {NOTE!r} is damaged") from None
-    found = _lowest(pairs, accuracy)
+    found = _lowest(pairs, accuracy, dependent)
     if found is None:
-        reached = next((wanted for wanted in range(math.ceil(accuracy) - 1, 0, -1) if _lowest(pairs, wanted)), 0)
+        lower = range(math.ceil(accuracy) - 1, 0, -1)
+        reached = next((wanted for wanted in lower if _lowest(pairs, wanted, dependent)), 0)
         raise NoThreshold(
             f"the {len(pairs)} held-out images support no threshold for an accuracy of {accuracy:g} %; "
             + (f"the highest that they support is --accuracy {reached}" if reached else "they support no accuracy")
@@ -105,7 +112,7 @@ def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
     return found
 
 
-def _lowest(pairs: list[tuple[float, bool]], accuracy: float) -> Threshold | None:
+def _lowest(pairs: list[tuple[float, bool]], accuracy: float, dependent: float) -> Threshold | None:
     """Test thresholds from the highest score down until one fails; return the last that passes, or ``None``.
 
     Thresholds that too few images reach are not tested: they would fail even if all predictions were correct.
@@ -114,13 +121,13 @@ def _lowest(pairs: list[tuple[float, bool]], accuracy: float) -> Threshold | Non
 
     wanted, found = accuracy / 100, None
     correct = [0, *accumulate(right for _, right in pairs)]
-    for images in range(math.ceil(DEPENDENT * math.log(LEVEL) / math.log(wanted)), len(pairs) + 1):
+    for images in range(math.ceil(dependent * math.log(LEVEL) / math.log(wanted)), len(pairs) + 1):
         last = pairs[images - 1][0]
         if images < len(pairs) and pairs[images][0] == last:
             continue  # a threshold accepts all images with equal scores
-        right, wrong = correct[images] / DEPENDENT, (images - correct[images]) / DEPENDENT
+        right, wrong = correct[images] / dependent, (images - correct[images]) / dependent
         # betainc is the binomial probability of at least this many correct images, also for fractions of images.
         if not right or betainc(right, wrong + 1, wanted) > LEVEL:
             break
-        found = Threshold(last if images < len(pairs) else 0.0, images, correct[images])
+        found = Threshold(last if images < len(pairs) else 0.0, images, correct[images], dependent)
     return found

@@ -71,7 +71,8 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         trials = measure_candidates(trials, images, request.minutes, loaded, console)
         if images.folds:
             held_out = [trial.held_out for trial in trials]
-            choice = choose([each and each.scores_without(images.repeated)[1] for each in held_out], images.folds)
+            counted = [each and each.scores_without(images.repeated)[1] for each in held_out]
+            choice = choose(counted, images.folds, sum(images.apart))
         else:
             choice = Choice(next(number for number, trial in enumerate(trials) if not trial.left_out))
         chosen = trials[choice.best]

@@ -131,7 +131,7 @@ def adapt_page(done: Adaptation) -> str:
 
 def model_notes(done: Adaptation) -> dict[str, Any]:
     """Return facts on the origin of the model, as plain data. They are saved in the model's file."""
-    cell, held_out = done.chosen.cell, done.chosen.held_out
+    cell, held_out, images = done.chosen.cell, done.chosen.held_out, done.images
     return {
         "method": done.chosen.text,
         "dataset": cell.dataset.name,
@@ -143,7 +143,7 @@ def model_notes(done: Adaptation) -> dict[str, Any]:
         "chance_accuracy": done.images.chance,
         "better_than_chance": not done.is_at_chance,
         "accuracy": done.evaluation.accuracy if done.evaluation else None,
-        NOTE: held_out_note(*held_out.scores_without(done.images.repeated)) if held_out else None,
+        NOTE: held_out_note(*held_out.scores_without(images.repeated), sum(images.apart)) if held_out else None,
         "data_licence": done.images.entry.licence,
         "sources": {source.dataset: source.digest for source in cell.sources},
     }

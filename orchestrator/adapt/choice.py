@@ -49,12 +49,13 @@ class Choice:
     level: tuple[int, ...] = ()
 
 
-def choose(correct: Sequence[NDArray[np.bool_] | None], folds: int) -> Choice:
+def choose(correct: Sequence[NDArray[np.bool_] | None], folds: int, apart: int | None = None) -> Choice:
     """Return the candidate with the most correct images (the first if several tie), with the accuracy to expect.
 
     Args:
         correct: for each candidate, which of the N images it predicts correctly; ``None`` if it was not measured.
         folds: the number of folds.
+        apart: how many images and series of images are independent of each other; by default, all images.
     """
     positions = [m for m, correct_N in enumerate(correct) if correct_N is not None]
     correct_MN = np.stack([correct_N for correct_N in correct if correct_N is not None])
@@ -62,7 +63,7 @@ def choose(correct: Sequence[NDArray[np.bool_] | None], folds: int) -> Choice:
     best, images = int(totals_M.argmax()), correct_MN.shape[1]
     optimism = _optimism(correct_MN)
     expected = max(0.0, totals_M[best] / images - optimism)
-    low, high = wilson_interval(expected, images / DEPENDENT)
+    low, high = wilson_interval(expected, (apart or images) / DEPENDENT)
     # The final model learns from all folds, and its error falls at most as 1 / sqrt(training images).
     high = 100 - (100 - high) * ((folds - 1) / folds) ** 0.5
     level = [m for m in range(len(correct_MN)) if m != best and _mcnemar(correct_MN[best], correct_MN[m]) >= LEVEL]

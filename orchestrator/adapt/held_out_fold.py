@@ -90,7 +90,7 @@ class HeldOutFold(ArtifactSpec):
         cell: a cell of the method ``auto`` with one candidate. The candidate adapts to the images outside the fold.
         fold: the number of the fold, from 0.
         folds: the number of folds.
-        copies: groups of training images that show one picture, as positions in the split. A group is in one fold.
+        copies: groups of training images that belong together, as positions in the split. A group is in one fold.
     """
 
     version = 2

@@ -9,10 +9,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 
@@ -22,8 +22,10 @@ from orchestrator.catalog import DatasetEntry, excluded_file, excluded_images, l
 from orchestrator.core.events import OnProgress
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import check_images, state_shared_images, write_entry
+from orchestrator.datasets.copies import linked
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
+from orchestrator.datasets.series import SERIES, series_of
 from orchestrator.util.atomic_files import replace_text
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
@@ -65,11 +67,43 @@ class OwnImages:
     @cached_property
     def pictures(self) -> list[int]:
         """The number of different pictures among the training images of each class."""
-        pictures_C = np.array(self.raw.class_sizes("train"))
-        for group in self.copies:
+        return self._count_apart(self.copies)
+
+    @cached_property
+    def together(self) -> tuple[tuple[int, ...], ...]:
+        """Groups of training images that are in one fold: the copies of a picture, and series.
+
+        If a class has a single series, series are not kept together.
+        """
+        groups = [*self.copies, *self._series]
+        merged = linked([(group[0], other) for group in groups for other in group[1:]], self.total)
+        return tuple(map(tuple, merged)) if min(self._count_apart(merged)) > 1 else self.copies
+
+    @cached_property
+    def _series(self) -> list[list[int]]:
+        places = [PurePath(self.raw.train.origin(position)).parts for position in range(self.total)]
+        return list(series_of([(place[1], PurePath(*place[2:])) for place in places]).values())
+
+    @property
+    def series_notes(self) -> list[str]:
+        """A note on series among the training images, if there are any and images can be held out."""
+        if not self._series or not self.folds:
+            return []
+        if any({*self._series[0]} <= {*group} for group in self.together):
+            return [f"{SERIES} are held out together"]
+        return [f"{SERIES} are in several folds, because a class has a single one: expect less on new series"]
+
+    @property
+    def apart(self) -> list[int]:
+        """The number of groups and single images of each class, of which no two belong together."""
+        return self._count_apart(self.together)
+
+    def _count_apart(self, groups: Iterable[Sequence[int]]) -> list[int]:
+        counts_C = np.array(self.raw.class_sizes("train"))
+        for group in groups:
             labels, counts = np.unique(self.raw.train.labels[list(group)], return_counts=True)
-            pictures_C[labels] -= counts - 1
-        return [int(count) for count in pictures_C]
+            counts_C[labels] -= counts - 1
+        return [int(count) for count in counts_C]
 
     @property
     def repeated(self) -> list[int]:
@@ -86,7 +120,7 @@ class OwnImages:
     @property
     def folds(self) -> int:
         """The number of folds of the training images; 0 if a class has a single picture."""
-        fewest = min(self.pictures)
+        fewest = min(self.apart)
         return 0 if fewest < 2 else min(FOLDS, fewest)
 
     @property
@@ -166,7 +200,8 @@ def prepare_images(request: Request, advance: OnProgress = lambda done, of: None
     position_of = {raw.train.origin(position): position for position in range(len(raw.train))}
     copies = tuple(tuple(position_of[origin] for origin in group) for group in found["copies"] if len(group) > 1)
     settings = replace(request.settings, data_root=str(root), catalog_files=tuple(map(str, files)))
-    return OwnImages(entry, settings, copies, tuple(found["notes"]), given, raw)
+    own = OwnImages(entry, settings, copies, tuple(found["notes"]), given, raw)
+    return replace(own, notes=(*own.notes, *own.series_notes))
 
 
 def as_given(text: str, given_parts: Mapping[str, str]) -> str:

@@ -84,9 +84,6 @@ def find_copies(
         small: the :func:`small_version` of each image.
         cropped: whether copies with cut edges are searched for.
     """
-    from scipy.sparse import coo_array  # takes half a second, and most commands do not search for copies
-    from scipy.sparse.csgraph import connected_components
-
     if not digests:
         return []
     first: dict[bytes, int] = {}
@@ -98,9 +95,17 @@ def find_copies(
         pairs += [
             (int(distinct[i]), int(distinct[j])) for i, j in _near_pairs(np.stack([small[n] for n in distinct]), crops)
         ]
+    return linked(pairs, len(digests))
+
+
+def linked(pairs: Sequence[tuple[int, int]], count: int) -> list[list[int]]:
+    """Return the groups of two or more positions, of 0 to ``count`` - 1, that the pairs connect, each ascending."""
+    from scipy.sparse import coo_array  # takes half a second, and most commands do not search for copies
+    from scipy.sparse.csgraph import connected_components
+
     ones, others = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    links = coo_array((np.ones(len(pairs)), (ones, others)), shape=(len(digests),) * 2)
-    members = grouped(range(len(digests)), connected_components(links, directed=False)[1].__getitem__)
+    links = coo_array((np.ones(len(pairs)), (ones, others)), shape=(count, count))
+    members = grouped(range(count), connected_components(links, directed=False)[1].__getitem__)
     return sorted(each for each in members.values() if len(each) > 1)
 
 

@@ -32,6 +32,7 @@ _IN_SERIES = re.compile(
 """Matches a name with a number before its last number, as frames of videos have, and a name that ends in a view
 (``10_left``) or a change (``7_flipLR``, ``cat_jpg.rf.HASH``)."""
 
+SERIES = "the names look like frames of videos, slices of scans, views or augmented copies: images of one series"
 _TOO_GOOD = "in both parts, training and test, which makes results too good"
 
 
@@ -65,29 +66,50 @@ def series_notes(images: Mapping[str, Sequence[tuple[str, str | PurePath]]]) -> 
     ``images``: ``train`` and ``test``, or ``all`` -> the class and the path of each image.
     """
     first = images.get("train") or images.get("all", ())
-    series = {key: names for key, names in _series(first).items() if len(names) > 1}
-    needed = 2 * len({label for label, _ in first})
-    if not first or len(series) < needed or 2 * sum(map(len, series.values())) <= len(first):
+    found = _series(first)
+    series = {key: found[key] for key in series_of(first)}
+    if not series:
         return []
     state, remedy = "may be", "; to keep series together, give train/ and test/, or a table with a column 'split'"
     if "test" in images:  # two series that share a name were numbered anew in each part
         tests = _series(images["test"])
         series = {key: names for key, names in series.items() if key in tests and names.isdisjoint(tests[key])}
         state, remedy = "are", f": {len(series)} series"
-    what = "the names look like frames of videos, slices of scans, views or augmented copies: images of one series, "
-    return [f"{what}such as {min(series)[1]}..., {state} {_TOO_GOOD}{remedy}"] if series else []
+    return [f"{SERIES}, such as {min(series)[1]}..., {state} {_TOO_GOOD}{remedy}"] if series else []
+
+
+def series_of(images: Sequence[tuple[str, str | PurePath]]) -> dict[tuple[str, str], list[int]]:
+    """Return a class and the first part of paths -> the positions of the images of this series, two or more.
+
+    The result is empty if most of the images are in no series, or if there are fewer than two series per class on
+    average.
+    """
+    found = defaultdict[tuple[str, str], list[int]](list)
+    for position, (label, path) in enumerate(images):
+        if first := _first_part(path)[0]:
+            found[label, first].append(position)
+    series = {key: positions for key, positions in found.items() if len(positions) > 1}
+    needed = 2 * len({label for label, _ in images})
+    return series if len(series) >= needed and 2 * sum(map(len, series.values())) > len(images) else {}
 
 
 def _series(images: Sequence[tuple[str, str | PurePath]]) -> Mapping[tuple[str, str], set[str]]:
     """Return a class and the first part of paths -> the paths with this first part."""
     found = defaultdict[tuple[str, str], set[str]](set)
     for label, path in images:
-        *folders, name = PurePath(path).parts
-        stem = name.rpartition(".")[0] or name
-        text = "/".join([*(folder for folder in folders if part_of(folder) is None), stem])
-        if not _BY_PHONE.fullmatch(stem) and (match := _IN_SERIES.fullmatch(text)):
-            found[label, match[1] or match[2]].add(text)
+        first, text = _first_part(path)
+        if first:
+            found[label, first].add(text)
     return found
+
+
+def _first_part(path: str | PurePath) -> tuple[str, str]:
+    """Return what the paths of a series begin with, and the path; the first is empty for an image in no series."""
+    *folders, name = PurePath(path).parts
+    stem = name.rpartition(".")[0] or name
+    text = "/".join([*(folder for folder in folders if part_of(folder) is None), stem])
+    match = None if _BY_PHONE.fullmatch(stem) else _IN_SERIES.fullmatch(text)
+    return (match[1] or match[2] if match else ""), text
 
 
 def table_rows(

@@ -49,6 +49,7 @@ def test_the_interval_is_wider_than_that_of_independent_images_and_reaches_furth
     assert (found.expected, found.low, halves.low) == pytest.approx((80, low, low))
     assert found.high == pytest.approx(100 - (100 - high) * 0.75**0.5)
     assert halves.high == pytest.approx(100 - (100 - high) * 0.5**0.5)
+    assert choose([images < 112], 4, 14).low == pytest.approx(wilson_interval(0.8, 10)[0]), "140 images of 14 series"
 
 
 @pytest.mark.parametrize(
