@@ -75,7 +75,7 @@ def run(task: str, kind: str, draw: int, least: int, place: Path) -> pd.DataFram
             copies = int(rng.integers(1, 4)) if kind in COPIED and rng.random() < 0.4 else 0
             for copy in range(copies):
                 near = image if kind == "exact copies" else changed(image, rng)
-                near.save(place / "images" / given / f"{number}-{copy}.png")
+                near.save(place / "images" / given / f"{number}-{'abc'[copy]}.png")
     clear_artifact_caches()
     settings, model = RunSettings(str(place / "runs"), device="cpu"), place / "model"
     folder, options, console = place / "images", DatasetOptions(), Console(file=io.StringIO())
