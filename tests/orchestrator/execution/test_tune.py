@@ -221,9 +221,7 @@ def test_requests_that_alternate_keep_their_workers_and_each_sees_only_its_gpus(
     noted = [notes(cell, settings)[0] for cell in cells]
     for kind, gpus in enumerate(seen):
         assert {devices for (devices, *_), own in zip(noted, kinds, strict=True) if own == kind} <= gpus
-    assert (
-        len({process for _, process, _ in noted}) <= 6
-    )  # one, two and one, and two more
+    assert len({process for _, process, _ in noted}) <= 6  # one, two and one, and two more
 
 
 def test_an_exception_stops_the_workers_and_leaves_the_cluster_usable(settings: RunSettings) -> None:
