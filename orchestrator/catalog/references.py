@@ -32,9 +32,9 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
     """Return the identity of a dataset: a digest of everything that decides its images, labels and prompts.
 
     For class folders and for a table, the relative paths and sizes of all files in the dataset's folder are part of the
-    identity. The content of the table is part of it too; for several tar files, it is the digest that ``data add``
-    stored in the entry. A plan that is made without these files therefore names other cells than a run with the files.
-    The list of excluded images is also part of the identity.
+    identity, and so is the content of the table. A plan that is made without these files therefore names other cells
+    than a run with the files. The digest ``contents`` of the entry, if it has one, and the list of excluded images are
+    also part of the identity.
     """
     content: dict[str, Any] = {
         "loader": LOADER_VERSION,

@@ -160,7 +160,8 @@ def add_dataset(
     table = dataset_folder(checked.entry, layout.data_root) / file
     if file.lower().endswith(".tar") and not table.is_file():  # a pattern of several tar files
         checked.fields["contents"] = cached_digest(*files_of(table))
-    elif old and old.is_own and changes(checked.entry, layout.data_root):  # names and sizes may be the same
+    # Other images may have the same names and sizes. Without a record, the counts are compared.
+    elif old and changes(checked.entry.model_copy(update={"sizes": old.sizes}), layout.data_root):
         checked.fields["contents"] = checked.contents
     if old:  # what the user wrote into the entry stays
         for key, value in read_mapping(catalog_file)["datasets"][name].items():
