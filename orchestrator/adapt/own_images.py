@@ -89,7 +89,7 @@ class OwnImages:
         """A note on series among the training images, if there are any and images can be held out."""
         if not self._series or not self.folds:
             return []
-        if any({*self._series[0]} <= {*group} for group in self.together):
+        if self.together is not self.copies:
             return [f"{SERIES} are held out together"]
         return [f"{SERIES} are in several folds, because a class has a single one: expect less on new series"]
 

@@ -69,8 +69,8 @@ def stratified_folds(labels_N: Tensor, folds: int, together: Sequence[Sequence[i
     """Return the fold of each image, (N,). The images of each class are assigned to the folds in turn.
 
     Args:
-        together: groups of images that are copies of one another, as row numbers. The images of a group get the same
-            fold; the largest groups are assigned first.
+        together: groups of images that belong together, such as copies of one picture, as row numbers. The images of a
+            group get the same fold; the largest groups are assigned first.
     """
     fold_N = torch.full_like(labels_N, -1)
     filled_CF = torch.zeros(int(labels_N.max()) + 1, folds, dtype=torch.int64)
