@@ -104,9 +104,9 @@ def verdicts_of(
     """Return a series of verdicts for each track, protocol, backbone and domain, in the order of the rows.
 
     If several domains were measured, a series over all domains follows, with an empty ``domain``. It has a verdict at
-    each k that at least two domains have. A domain with fewer
-    than ``MIN_DATASETS`` datasets supports no statement about other datasets. Its series is followed by a series for
-    each of its datasets, if the cells have predictions and the metric is accuracy or balanced accuracy.
+    each k that at least two domains have. A domain with fewer than ``MIN_DATASETS`` datasets supports no statement
+    about other datasets. Its series is followed by a series for each of its datasets, if the cells have predictions and
+    the metric is accuracy or balanced accuracy.
 
     Only rows that a mean over test splits includes (``Row.averaged``) are compared.
 

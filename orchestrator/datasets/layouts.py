@@ -122,7 +122,7 @@ def _one_class(name: str, place: Path, hint: str) -> UserError:
 def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     """Return the layout of a folder of images.
 
-    If ``tested`` is false, the folder may lack a test part, and no image is put into one.
+    If ``tested`` is false, the folder may lack a test part. Then no note says that series may be in both parts.
 
     Raises ``UserError`` as :func:`find_layout`.
     """
@@ -163,11 +163,11 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     with suppress(OSError):  # the folder above cannot be read
         if part_of(folder.name) == "train" and (tests := part_folders(folder.parent).get("test")):
             notes.append(f"{tests.name}/ beside {folder.name}/ is not used; to use both, give {folder.parent}")
-    listed_images = {
-        part: [(path.name, image.relative_to(path)) for path in class_folders(root) for image in images_below(path)]
-        for part, root in parts.items()
-    }
-    notes += series_notes(listed_images) if tested or "test" in parts else []
+    if tested or "test" in parts:
+        notes += series_notes({
+            part: [(path.name, image.relative_to(path)) for path in class_folders(root) for image in images_below(path)]
+            for part, root in parts.items()
+        })  # fmt: skip
     return _checked(Layout(folder.parent, route, recipe, names, tuple(notes), parts=parts), given)
 
 
