@@ -98,7 +98,8 @@ def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
         )
     try:
         pairs = sorted(((float(s), right) for kind, right in _KINDS.items() for s in held_out[kind]), reverse=True)
-        dependent = DEPENDENT * len(pairs) / float(held_out.get(_APART, len(pairs)))
+        apart = float(held_out.get(_APART, len(pairs)))
+        dependent = DEPENDENT * len(pairs) / apart
     except (TypeError, KeyError, ValueError, ZeroDivisionError):
         raise NoThreshold(f"the model's note {NOTE!r} is damaged") from None
     found = _lowest(pairs, accuracy, dependent)
@@ -106,7 +107,8 @@ def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
         lower = range(math.ceil(accuracy) - 1, 0, -1)
         reached = next((wanted for wanted in lower if _lowest(pairs, wanted, dependent)), 0)
         raise NoThreshold(
-            f"the {len(pairs)} held-out images support no threshold for an accuracy of {accuracy:g} %; "
+            f"the {len(pairs)} held-out images{f' in {apart:g} series' * (apart != len(pairs))} "
+            f"support no threshold for an accuracy of {accuracy:g} %; "
             + (f"the highest that they support is --accuracy {reached}" if reached else "they support no accuracy")
         )
     return found
