@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
+import numpy as np
 import torch
 from rich.console import Console
 
@@ -72,7 +73,9 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         if images.folds:
             held_out = [trial.held_out for trial in trials]
             counted = [each and each.scores_without(images.repeated)[1] for each in held_out]
-            choice = choose(counted, images.folds, sum(images.apart))
+            positions_N = next(each.positions_N for each in held_out if each)
+            series_N = images.series_of_each[positions_N[~np.isin(positions_N, images.repeated)]]
+            choice = choose(counted, images.folds, series_N)
         else:
             choice = Choice(next(number for number, trial in enumerate(trials) if not trial.left_out))
         chosen = trials[choice.best]

@@ -4,14 +4,14 @@ The best of several candidates is more accurate on the images by which it was ch
 measures this optimism: 2,000 times, it draws images with repetition and compares the accuracy of the best candidate on
 the drawn images with its accuracy on the images that were not drawn (Tsamardinos et al., 2018, "Bootstrapping the
 out-of-sample predictions for efficient and accurate cross-validation"). The mean difference is subtracted from the
-accuracy.
+accuracy. Images of one series are drawn together, because they are right or wrong together.
 
 The models of the folds share most of their training images, so their errors are correlated. The interval is therefore
 wider than it would be for as many independent images (Bates, Hastie and Tibshirani, 2021, "Cross-validation: what does
 it estimate and how well does it do it?"). The upper end of the interval is raised, because the final model learns from
 more images than the models of the folds.
 
-Shape legend: M candidates, N images, R draws.
+Shape legend: M candidates, N images, S series (an image by itself is one, too), R draws.
 """
 
 from collections.abc import Sequence
@@ -49,47 +49,54 @@ class Choice:
     level: tuple[int, ...] = ()
 
 
-def choose(correct: Sequence[NDArray[np.bool_] | None], folds: int, apart: int | None = None) -> Choice:
+def choose(
+    correct: Sequence[NDArray[np.bool_] | None], folds: int, series_N: NDArray[np.int64] | None = None
+) -> Choice:
     """Return the candidate with the most correct images (the first if several tie), with the accuracy to expect.
 
     Args:
         correct: for each candidate, which of the N images it predicts correctly; ``None`` if it was not measured.
         folds: the number of folds.
-        apart: how many images and series of images are independent of each other; by default, all images.
+        series_N: the number of each image's series; by default, no two images are of one series.
     """
     positions = [m for m, correct_N in enumerate(correct) if correct_N is not None]
     correct_MN = np.stack([correct_N for correct_N in correct if correct_N is not None])
     totals_M = correct_MN.sum(axis=1)
     best, images = int(totals_M.argmax()), correct_MN.shape[1]
-    optimism = _optimism(correct_MN)
+    _, series_N, sizes_S = np.unique(
+        np.arange(images) if series_N is None else series_N, return_inverse=True, return_counts=True
+    )
+    correct_MS = np.array([np.bincount(series_N, correct_N) for correct_N in correct_MN], dtype=np.float64)
+    optimism = _optimism(correct_MS, sizes_S)
     expected = max(0.0, totals_M[best] / images - optimism)
-    low, high = wilson_interval(expected, (apart or images) / DEPENDENT)
+    low, high = wilson_interval(expected, len(sizes_S) / DEPENDENT)
     # The final model learns from all folds, and its error falls at most as 1 / sqrt(training images).
     high = 100 - (100 - high) * ((folds - 1) / folds) ** 0.5
-    level = [m for m in range(len(correct_MN)) if m != best and _mcnemar(correct_MN[best], correct_MN[m]) >= LEVEL]
+    level = [m for m in range(len(correct_MN)) if m != best and _mcnemar(correct_MS[best], correct_MS[m]) >= LEVEL]
     return Choice(positions[best], 100 * expected, low, high, 100 * optimism, tuple(positions[m] for m in level))
 
 
-def _optimism(correct_MN: NDArray[np.bool_]) -> float:
+def _optimism(correct_MS: NDArray[np.float64], sizes_S: NDArray[np.int64]) -> float:
     """Return how much too high the best candidate's accuracy is on the images that were used to choose it, 0 to 1.
 
-    Images are drawn at random many times. In each draw, the candidate with the highest accuracy on the drawn images is
-    the best. The result is its accuracy on the drawn images minus its accuracy on the others, averaged over the draws.
+    Series are drawn at random many times. In each draw, the candidate with the highest accuracy on the drawn series is
+    the best. The result is its accuracy on the drawn series minus its accuracy on the others, averaged over the draws.
     """
-    candidates, images = correct_MN.shape
+    candidates, series = correct_MS.shape
     if candidates == 1:
         return 0.0
-    generator = numpy_generator("choice", candidates, images)
-    weights_RN = generator.multinomial(images, np.full(images, 1 / images), size=DRAWS).astype(np.float32)
-    drawn_RM = weights_RN @ correct_MN.T.astype(np.float32) / images
-    left_RN = (weights_RN == 0).astype(np.float32)
-    left_RM = left_RN @ correct_MN.T.astype(np.float32) / np.maximum(left_RN.sum(axis=1, keepdims=True), 1)
+    generator = numpy_generator("choice", candidates, series)
+    weights_RS = generator.multinomial(series, np.full(series, 1 / series), size=DRAWS).astype(np.float32)
+    correct_SM, sizes_S1 = correct_MS.T.astype(np.float32), sizes_S.astype(np.float32)[:, None]
+    drawn_RM = weights_RS @ correct_SM / (weights_RS @ sizes_S1)
+    left_RS = (weights_RS == 0).astype(np.float32)
+    left_RM = left_RS @ correct_SM / np.maximum(left_RS @ sizes_S1, 1)
     best_R = drawn_RM.argmax(axis=1)
     rows_R = np.arange(DRAWS)
     return max(0.0, float((drawn_RM[rows_R, best_R] - left_RM[rows_R, best_R]).mean()))
 
 
-def _mcnemar(one_N: NDArray[np.bool_], other_N: NDArray[np.bool_]) -> float:
-    """Return the two-sided p-value of the exact McNemar test that two classifiers are equally accurate."""
-    wins, losses = int((one_N & ~other_N).sum()), int((other_N & ~one_N).sum())
+def _mcnemar(one_S: NDArray[np.float64], other_S: NDArray[np.float64]) -> float:
+    """Return the two-sided p-value of the exact McNemar test, on series, that two classifiers are equally accurate."""
+    wins, losses = int((one_S > other_S).sum()), int((other_S > one_S).sum())
     return float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0

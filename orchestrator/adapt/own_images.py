@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path, PurePath
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bolt.image_folders import class_folders, images_below, images_in, unused_in
 from orchestrator.adapt.request import Request
@@ -97,6 +98,14 @@ class OwnImages:
     def apart(self) -> list[int]:
         """The number of groups and single images of each class, of which no two belong together."""
         return self._count_apart(self.together)
+
+    @property
+    def series_of_each(self) -> NDArray[np.int64]:
+        """For each training image, the position of the first image of its class that belongs together with it."""
+        first_N, labels_N = np.arange(self.total), self.raw.train.labels
+        for group in map(list, self.together):
+            first_N[group] = [next(other for other in group if labels_N[other] == labels_N[n]) for n in group]
+        return first_N
 
     def _count_apart(self, groups: Iterable[Sequence[int]]) -> list[int]:
         counts_C = np.array(self.raw.class_sizes("train"))

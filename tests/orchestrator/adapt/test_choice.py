@@ -49,7 +49,14 @@ def test_the_interval_is_wider_than_that_of_independent_images_and_reaches_furth
     assert (found.expected, found.low, halves.low) == pytest.approx((80, low, low))
     assert found.high == pytest.approx(100 - (100 - high) * 0.75**0.5)
     assert halves.high == pytest.approx(100 - (100 - high) * 0.5**0.5)
-    assert choose([images < 112], 4, 14).low == pytest.approx(wilson_interval(0.8, 10)[0]), "140 images of 14 series"
+    assert choose([images < 112], 4, images // 10).low == pytest.approx(wilson_interval(0.8, 10)[0]), "14 series"
+
+
+def test_images_of_one_series_count_as_one_throw() -> None:
+    coins = np.random.default_rng(0).random((20, 40)) < 0.5
+    throws, series = choose(list(coins), 4), choose(list(coins.repeat(7, axis=1)), 4, np.arange(40).repeat(7))
+    assert throws == series
+    assert choose(list(coins.repeat(7, axis=1)), 4).optimism < series.optimism / 2
 
 
 @pytest.mark.parametrize(

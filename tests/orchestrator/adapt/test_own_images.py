@@ -194,6 +194,8 @@ def test_frames_of_one_video_are_held_out_together(videos: int, folds: int, tmp_
     assert ({*first, "red_mug/copy.jpg"} in together) == (videos > 1)
     assert images.folds == folds
     assert sorted(images.apart) == ([3, 4, 4] if videos > 1 else [10, 12, 12])
+    kept = np.delete(images.series_of_each, images.repeated)
+    assert len(np.unique(kept)) == sum(images.apart)
     (note,) = (note for note in images.notes if "frames of videos" in note)
     assert ("held out together" in note) == (videos > 1)
 
