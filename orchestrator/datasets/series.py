@@ -20,9 +20,9 @@ _OF_GROUPS = re.compile(
 )  # fmt: skip
 """Matches a column that says which images belong together, as ``patient_id`` does, but not ``patient_age``."""
 
-_BY_PHONE = re.compile(r"\D*20\d\d\D?\d\d\D?\d\d(-WA\d+|(\D| at )\d\d\D?\d\d\D?\d\d(\d{3})?)")
+_BY_DATE = re.compile(r"\D*20\d\d\D?\d\d\D?\d\d(-WA\d+|(\D| at )\d\d\D?\d\d\D?\d\d(\d{3})?)|(\D+)?(19|20)\d\d_\d{6}")
 """Matches the name that a phone gives a photograph by date and time, such as ``IMG_20260102_030405`` or ``WhatsApp
-Image 2026-01-02 at 10.00.01``."""
+Image 2026-01-02 at 10.00.01``, and PASCAL VOC's by year, ``2007_000027``."""
 
 _IN_SERIES = re.compile(
     r"(.+[\W_])(?:left|right|front|back|side|top|red|green|blue|nir|rf\.[\da-f]{32}"
@@ -108,7 +108,7 @@ def _first_part(path: str | PurePath) -> tuple[str, str]:
     *folders, name = PurePath(path).parts
     stem = name.rpartition(".")[0] or name
     text = "/".join([*(folder for folder in folders if part_of(folder) is None), stem])
-    match = None if _BY_PHONE.fullmatch(stem) else _IN_SERIES.fullmatch(text)
+    match = None if _BY_DATE.fullmatch(stem) else _IN_SERIES.fullmatch(text)
     return (match[1] or match[2] if match else ""), text
 
 

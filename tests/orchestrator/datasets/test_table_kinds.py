@@ -283,6 +283,7 @@ def test_images_that_belong_together_and_may_be_split_are_remarked(column: str, 
         ("{0}_jpg.{2}", True), ("n02085620_{0}{1}", False), ("{0}{1}", False),
         ("IMG_2026010{0}_03040{1}", False), ("IMG-2026010{0}-WA000{1}", False),
         ("WhatsApp Image 2026-01-0{0} at 10.00.0{1}", False), ("2026-01-0{0} 10.00.0{1}", False),
+        ("200{0}_00002{1}", False),
     ],
 )  # fmt: skip
 def test_frames_and_slices_that_may_be_split_are_remarked(name: str, noted: bool, tmp_path: Path) -> None:
