@@ -20,11 +20,11 @@ _NUMBERED = re.compile(r"(\d{1,9})([\s._-]+)(\D.*)")
 _CODE = re.compile(
     r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+|nan|n/?a|none|null|true|false|yes|no|.*[][{}|;].*"
     r"|(class|cls|klasse|classe|clase|label|category|type|group|cluster|folder|species|item|object|id|img|image)[\W_]*"
-    r"(\d+|[a-z])|(new|untitled) folder[\W\d_]*"
+    r"(\d+|[a-z])|(new|untitled) folder[\W\d_]*|(an? |the )?(photo|picture|image) of .*"
 )
 """Matches names that captions hardly ever contain: codes such as ``7``, ``c0``, ``n12345678``, ``bkl`` and ``3fa9c1``,
-words for a missing value or an answer (``nan``, ``yes``), lists such as ``['cat']`` and ``cat;dog``, and numbered names
-such as ``class 01``."""
+words for a missing value or an answer (``nan``, ``yes``), lists such as ``['cat']`` and ``cat;dog``, numbered names
+such as ``class 01``, and whole captions such as ``a photo of a cat``."""
 
 _NO_LABEL = re.compile(
     r"(un|not )(labell?ed|annotated|known|sure|sorted|assigned|classified|categori[sz]ed|defined|determined|used)"

@@ -5,6 +5,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,9 @@ _PROMPT = r"[{}]|(?i:\b(photo|picture|image)s? of\b)"
 _SENTENCE = re.compile(rf"{_PROMPT}|(\S+\s+){{3,}}(?!(sub)?spp?\.|etc\.)[^\WA-Z][\w-]*[.!]$")
 """Matches what stands in the column of the word by mistake: a prompt, or a sentence. It does not match a species with
 its author, such as ``Pelargonium capitatum (L.) L'Hér.``"""
+
+_NO_SENTENCE = re.compile(r"[\W\d_]*|n\d{8}")
+"""Matches a field without letters, and an id of WordNet, as ``imagenet_class_index.json`` has them."""
 
 
 class Words(NamedTuple):
@@ -78,10 +82,10 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     """Return the words of classes. They come from a table or, for classes that the table lacks, from the data's names.
 
     :func:`bolt.class_words.class_words` makes words of names. The table may have a header. Its rows are
-    ``folder,word[,sentence...]``, and a folder may have several rows. A field without letters is no sentence.
+    ``folder,word[,sentence...]``, and a folder may have several rows. A field without words is no sentence.
 
     Raises ``UserError`` for a table that cannot be read, names no class, counts the classes from another number, or has
-    two words or a sentence for the word of a class, and for two classes with the same words.
+    two words or a sentence for the word of a class, and for two classes with the same words or sentences.
     """
     rows = _read_table(table, names) if table else []
     if rows and rows[0][0].casefold() in _HEADERS and rows[0][0] not in names:
@@ -101,11 +105,16 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
         if word and given.setdefault(name, word) != word:
             what = f"the class {name!r} has two words, {given[name]!r} and {word!r}"
             raise UserError(what, where=f"--words {table}", hint="keep one word; further columns are sentences")
-        sentences[name] += tuple(text for text in texts if any(map(str.isalpha, text)))
-        numbers += (text for text in texts if not any(map(str.isalpha, text)))
+        sentences[name] += tuple(text for text in texts if not _NO_SENTENCE.fullmatch(text))
+        numbers += filter(_NO_SENTENCE.fullmatch, texts)
     if table and len(foreign) == len(rows):
         hint = f"{_ROW}; the class folders are {', '.join(names[:5])}"
         raise UserError("the table names no class of the images", where=f"--words {table}", hint=hint)
+    for first, second in pairwise(sorted((name for name in names if sentences[name]), key=sentences.__getitem__)):
+        if sentences[first] == sentences[second] and "{}" not in "".join(sentences[first]):
+            what = f"the classes {first!r} and {second!r} have the same sentences, such as {sentences[first][0]!r}"
+            hint = "remove columns without sentences about a class; {} in a sentence stands for the class's word"
+            raise UserError(what, where=f"--words {table}", hint=hint)
     made = bolt_words.class_words([name for name in names if name not in given])
     counted = {int(folder) for folder, *_ in rows if folder.isdecimal()} if made.words else set()
     shifted = [{int(name) + step for name in names} for step in (-1, 1)] if all(map(str.isdecimal, names)) else []
@@ -120,7 +129,7 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
         notes.append(f"rows of {table.name} that name no class: {len(foreign)}, such as {foreign[0]!r}")
     if table and numbers:
         notes.append(
-            f"fields of {table.name} without letters, which are no sentences: {len(numbers)}, such as {numbers[0]!r}"
+            f"fields of {table.name} without words, which are no sentences: {len(numbers)}, such as {numbers[0]!r}"
         )
     words = {name: given.get(name) or made.words[name] for name in names}
     with explained(ValueError, where=f"--words {table}" if table else ""):

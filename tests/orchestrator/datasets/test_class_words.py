@@ -73,7 +73,7 @@ def test_numbers_in_a_table_of_words_are_no_sentences(tmp_path: Path) -> None:
     )
     found = class_words(["n0", "n1"], tmp_path / "words.csv")
     assert found.sentences == {"n0": ("a {} at home",), "n1": ()}
-    assert found.notes[-1] == "fields of words.csv without letters, which are no sentences: 2, such as '131'"
+    assert found.notes[-1] == "fields of words.csv without words, which are no sentences: 2, such as '131'"
 
 
 def test_json_gives_words_or_sentences(tmp_path: Path) -> None:
@@ -81,6 +81,10 @@ def test_json_gives_words_or_sentences(tmp_path: Path) -> None:
     found = class_words(["dog", "sea_lion"], tmp_path / "words.json")
     assert found.words == {"dog": "hound", "sea_lion": "sea lion"}
     assert found.sentences == {"dog": (), "sea_lion": ("A {} swims.", "It barks, too.")}
+    (tmp_path / "words.json").write_text(
+        '{"0": ["n01440764", "tench"], "1": ["n02123045", "tabby"]}'
+    )  # ImageNet's index
+    assert class_words(["0", "1"], tmp_path / "words.json").sentences == {"0": ("tench",), "1": ("tabby",)}
     (tmp_path / "words.json").write_text('[["dog", "hound"]]')
     with pytest.raises(UserError, match="JSON needs a word or sentences for each class"):
         class_words(["dog"], tmp_path / "words.json")
@@ -100,3 +104,12 @@ def test_a_species_with_its_author_is_no_sentence(tmp_path: Path) -> None:
     (tmp_path / "words.csv").write_text("p,Pelargonium capitatum (L.) L'Hér.\nq,birds of genus Parus spp.\n")
     words = class_words(["p", "q"], tmp_path / "words.csv").words
     assert words == {"p": "Pelargonium capitatum (L.) L'Hér.", "q": "birds of genus Parus spp."}
+
+
+def test_classes_with_the_same_sentences_are_refused(tmp_path: Path) -> None:
+    """Regression: a column of super-classes became the only prompt of each class, the same one for several classes."""
+    (tmp_path / "words.csv").write_text("id,name,supercategory\n0,cat,animal\n1,car,vehicle\n2,dog,animal\n")
+    with pytest.raises(UserError, match="'0' and '2'"):
+        class_words(["0", "1", "2"], tmp_path / "words.csv")
+    (tmp_path / "words.csv").write_text("0,cat,a {} at home\n1,dog,a {} at home\n")
+    assert class_words(["0", "1"], tmp_path / "words.csv").sentences["1"] == ("a {} at home",)
