@@ -17,7 +17,7 @@ from PIL import Image
 from bolt.clip.picture_files import register_formats
 
 PARTS = {
-    "train": ("train", "training"),
+    "train": ("train", "training", "trainval"),
     "test": ("test", "testing"),
     "val": ("val", "valid", "validation", "dev"),
 }
@@ -27,9 +27,8 @@ _NOT_PICTURES = frozenset({"BUFR", "EPS", "FITS", "GRIB", "HDF5", "MPEG", "PDF",
 """Formats that Pillow recognises but decodes only with other programs, if at all."""
 
 _ALIKE = r"[\W_]*(?:set|data|dataset|images?|imgs?|split|folder)"
-_FOLDERS_OF_PARTS = {part: re.compile(rf"(?:{'|'.join(names)})(?:{_ALIKE})*") for part, names in PARTS.items()}
-"""Part -> pattern of its folder's name: a usual name, then any number of words such as ``set``, as in
-``training_set``."""
+_NAMES_OF_PARTS = {part: re.compile(rf"(?:{'|'.join(names)})(?:{_ALIKE})*") for part, names in PARTS.items()}
+"""Part -> pattern of its name: a usual name, then any number of words such as ``set``, as in ``training_set``."""
 
 _LIKE_PARTS = re.compile(
     r"(?<![^\W\d_])(train|training|trainset|test|testing|testset|val|valid|validation|eval|evaluation|dev|holdout|pred"
@@ -188,15 +187,11 @@ def part_folders(folder: Path) -> dict[str, Path]:
     A folder's name need not be the name of its part: ``Training Images`` is ``train``.
     """
     parts: dict[str, Path] = {}
-    for child in sorted(class_folders(folder), key=lambda path: part_of(path.name) is None):
-        name = "all" if child.name == "all" else _part_of_folder(child.name)
+    for child in sorted(class_folders(folder), key=lambda path: (len(path.name), path)):
+        name = "all" if child.name == "all" else part_of(child.name)
         if name is not None and holds_class_folders(child):
             parts.setdefault(name, child)
     return parts
-
-
-def _part_of_folder(name: str) -> str | None:
-    return next((part for part, names in _FOLDERS_OF_PARTS.items() if names.fullmatch(name.casefold())), None)
 
 
 def why_no_classes(names: Sequence[str]) -> str:
@@ -239,14 +234,14 @@ def why_no_class_folders(folders: Iterable[Path]) -> str:
 
 
 def part_of(name: str) -> str | None:
-    """Return the part that a folder's name means, such as ``train`` for ``Training``; ``None`` if it means no part."""
-    return next((part for part, names in PARTS.items() if name.casefold() in names), None)
+    """Return the part that a name means, such as ``train`` for ``Training Set``; ``None`` if it means no part."""
+    return next((part for part, names in _NAMES_OF_PARTS.items() if names.fullmatch(name.casefold())), None)
 
 
 def dataset_folder(folder: Path) -> Path:
     """Return the folder that holds the parts: ``folder``, or its only sub-folder if the parts are in that one."""
     inner = class_folders(folder)
-    if len(inner) == 1 and not images_in(folder) and _part_of_folder(inner[0].name) is None and part_folders(inner[0]):
+    if len(inner) == 1 and not images_in(folder) and part_of(inner[0].name) is None and part_folders(inner[0]):
         return inner[0]
     return folder
 

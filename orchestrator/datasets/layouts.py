@@ -224,7 +224,8 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
         if nested := next(filter(_NESTED.fullmatch, texts), None):
             what = f"the {key} {shorten(nested)} is a list or an object"
             raise UserError(what, where=str(path), hint=f"write one text as the {key} of each image")
-    files = paths if readers else find_files(paths, labels, folder, path)
+    parts = [part_of(text) for text in columns[chosen["split"]]] if "split" in chosen else ["all"] * len(labels)
+    files = paths if readers else find_files(paths, labels, folder, path, parts)
     if moved := next((pair for pair in zip(paths, files, strict=True) if pair[0] != pair[1]), None):
         notes.append(f"{moved[0]} is read as {moved[1]}, and the other paths likewise")
     if not readers and (left_out := len(set(map(str, images_below(folder))) - {str(folder / file) for file in files})):
@@ -232,7 +233,6 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     tops = [] if readers or "split" in chosen else sorted({file.partition("/")[0] for file in files if "/" in file})
     if mixed := why_no_classes(tops):
         notes.append(f"{mixed}; the table's images in them are used alike")
-    parts = [part_of(text) for text in columns[chosen["split"]]] if "split" in chosen else ["all"] * len(labels)
     used = chosen.values() if "label" in chosen else [*chosen.values(), *marked_classes(columns)]
     others = {name: columns[name] for name in columns if name not in used}
     named = [os.path.basename(file) for file in files] if readers else files  # a shard is no series

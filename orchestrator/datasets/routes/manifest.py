@@ -68,7 +68,7 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> Contents:
     paths, labels = paths_and_labels(columns, route.columns, table)
     given = columns.get(route.columns.get("split", "split"))
     splits = _splits(given, table) if given else ["all"] * len(paths)
-    files = paths if readers else find_files(paths, labels, folder, table)
+    files = paths if readers else find_files(paths, labels, folder, table, splits)
     used = {label for label, split in zip(labels, splits, strict=True) if split != "val"}
     names = sorted(used, key=(lambda name: (int(name), name)) if all(map(str.isdecimal, used)) else None)
     label_of = {name: label for label, name in enumerate(names)}
@@ -114,7 +114,7 @@ def read_table(path: Path) -> Table:
         sizes = [len(next(iter(table.columns.values()))) for table in tables]
         names = [file.relative_to(root).as_posix() for file in files]
         columns["split"] = [part_in(name) for name, size in zip(names, sizes, strict=True) for _ in range(size)]
-        columns = parts_by_name(columns, notes)
+        columns = parts_by_name(columns, notes, path)
     return Table(columns, notes, {image: reader for table in tables for image, reader in table.readers.items()})
 
 
@@ -160,7 +160,10 @@ def _read_file(path: Path) -> Table:
 
 
 def _read_json_table(path: Path) -> Table:
-    """Read a list of objects, or one object a line. Each object is a row."""
+    """Read a list of objects, or one object a line. Each object is a row.
+
+    A split file of CoOp is read, too: for each part, it has a list of [path, number, class name].
+    """
     text = path.read_text(encoding="utf-8-sig")
     lines = (line for line in text.split("\n") if line.strip())
     try:
@@ -171,6 +174,10 @@ def _read_json_table(path: Path) -> Table:
         rows = [json.loads(line) for line in lines]
     if isinstance(rows, dict) and path.suffix.lower() == ".jsonl":
         rows = [rows]
+    parts = rows.items() if isinstance(rows, dict) else ()
+    listed_in = [(row, part) for part, given in parts if isinstance(given, list) for row in given]
+    if listed_in and all(isinstance(row, list) and len(row) == 3 for row, _ in listed_in):
+        rows = [{"path": row[0], "label": row[2], "split": part} for row, part in listed_in]
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError("it needs a list of objects, one for each image, or one object a line")
     names = dict.fromkeys(name for row in rows for name in row)
@@ -280,8 +287,12 @@ def _splits(given: Sequence[str], table: Path) -> Sequence[str | None]:
     return parts
 
 
-def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table: Path) -> list[str]:
+def find_files(
+    paths: Sequence[str], labels: Sequence[str], folder: Path, table: Path, splits: Sequence[str | None] = ()
+) -> list[str]:
     """Return the path of each row's image below ``folder``.
+
+    If a path fits several images, it means the one that lies in a folder of the row's split, or of its label.
 
     Raises ``UserError`` for an image that is missing or listed twice, and for a path that leaves the folder or fits
     several images.
@@ -293,7 +304,7 @@ def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table:
             raise UserError(what, where=str(table), hint="put the table into a folder that holds all its images")
     given = [posixpath.normpath(path) for path in given]
     if not all(is_inside(path) and os.path.isfile(folder / path) for path in given):
-        given = _matched(given, folder, table)
+        given = _matched(given, folder, table, [splits, labels])
     labelled: dict[str, str] = {}
     for row, (path, label) in enumerate(zip(given, labels, strict=True), start=1):
         if path in labelled:
@@ -304,7 +315,9 @@ def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table:
     return given
 
 
-def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
+def _matched(
+    given: Sequence[str], folder: Path, table: Path, kept_by: Sequence[Sequence[str | None]] = ()
+) -> list[str]:
     """Return for each path of ``given`` the image that it means, as a path below ``folder``.
 
     A path that leads to a file means this file. Any other path may be the end of an image's path: ``1.jpg`` or ``1``
@@ -312,6 +325,9 @@ def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
     their first folder is removed, then the second, and so on, until what is left of each path is the whole path of an
     image below ``folder``. Only folders that all paths share are removed: without ``dog`` and ``cat``,
     ``dog/1.jpg`` and ``cat/1.jpg`` would both become ``1.jpg``.
+
+    ``kept_by``: columns, such as the labels, whose values are often names of folders. Of several images, a path means
+    those in a folder that has the name of the row's value.
 
     Raises ``UserError`` if a path fits no image, or several images.
     """
@@ -345,12 +361,21 @@ def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
         hint = "write paths relative to the table's folder, or the names of files below it"
         hint = "put the table into a folder that holds all its images" if outside else hint
         raise UserError(what, where=str(table), hint=hint)
+    chosen: list[str] = []
     for row, several in enumerate(found, start=1):
+        for values in filter(None, kept_by if len(several) > 1 else ()):
+            several = [image for image in several if _is_in(image, values[row - 1])] or several
+        chosen += several[:1]
         if len(several) > 1:
             what = f"row {row}: {given[row - 1]} may mean {' or '.join(several[:2])}"
             hint = f"write paths relative to the table's folder, such as {several[0]}, or move the other images away"
             raise UserError(what, where=str(table), hint=hint)
-    return [images[0] for images in found]
+    return chosen
+
+
+def _is_in(image: str, name: str | None) -> bool:
+    """Return whether one of an image's folders has this name, or means this part."""
+    return any(_plain(step) == _plain(name or "") or part_of(step) == name for step in image.split("/")[:-1])
 
 
 def _plain(path: str) -> str:

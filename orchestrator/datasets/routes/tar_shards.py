@@ -81,21 +81,28 @@ def one_pattern(paths: Sequence[Path]) -> Path:
 
 
 def part_in(name: str) -> str:
-    """Return the part that a file's name states, such as ``train`` for ``train-000.tar``; empty if it states none."""
-    return next(filter(None, map(part_of, re.split("[/_.-]", name))), "")
+    """Return the part that a file's name states, such as ``train`` for ``trainLabels-000.tar``; or an empty text."""
+    words = re.split("[/_.-]", name) + re.findall("[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+    return next(filter(None, map(part_of, words)), "")
 
 
-def parts_by_name(columns: dict[str, list[str]], notes: list[str]) -> dict[str, list[str]]:
+def parts_by_name(columns: dict[str, list[str]], notes: list[str], where: Path) -> dict[str, list[str]]:
     """Return a table without its column ``split``, unless the column has both ``train`` and ``test``.
 
     The column holds the parts that the names of the files state. ``notes`` gets a remark if the names state several
     parts, but not both ``train`` and ``test``.
+
+    Raises ``UserError`` if the names of some files state ``test``, and those of others no part.
     """
-    parts = {part for part in columns.get("split", ()) if part}
+    parts = {part_of(part) or part for part in columns.get("split", ())}
+    if {"", "test"} <= parts:
+        what = "some of the files are called test, and others neither train nor test"
+        hint = "write train or test into the names of all files, or add a column split"
+        raise UserError(what, where=str(where), hint=hint)
     if {"train", "test"} <= parts:
         return columns
-    if len(parts) > 1:
-        named = " and ".join(sorted(parts))
+    if len(parts - {""}) > 1:
+        named = " and ".join(sorted(parts - {""}))
         notes.append(f"the files are called {named}, not train and test: they are read as one part")
     return {name: values for name, values in columns.items() if name != "split"}
 
@@ -128,7 +135,8 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
             unused["samples without an image"] += not images
     notes = [f"{kind}: {count}, not used" for kind, count in unused.items() if count]
     names = dict.fromkeys(name for row in rows for name in row)
-    return parts_by_name({name: [row.get(name, "") for row in rows] for name in names}, notes), notes, readers
+    columns = {name: [row.get(name, "") for row in rows] for name in names}
+    return parts_by_name(columns, notes, pattern), notes, readers
 
 
 def _samples(shard: Path, unused: Counter[str]) -> dict[str, _Sample]:

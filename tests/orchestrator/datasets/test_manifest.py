@@ -1,5 +1,6 @@
 """Tables of the catalog's datasets: read, refused with the place of the mistake, and their paths found."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +144,36 @@ def test_an_image_of_another_path_is_not_taken(tmp_path: Path, rows: str, images
     paths, labels = zip(*(row.split(",") for row in rows.split("\n")), strict=True)
     with pytest.raises(UserError, match=expected):
         find_files(paths, labels, tmp_path / "mine", Path())
+
+
+@pytest.mark.parametrize(
+    ("train", "test"), [("trainval", "test"), ("TrainLabels", "TestLabels"), ("trainset", "testset")]
+)
+def test_names_of_tables_tell_the_parts(train: str, test: str, tmp_path: Path) -> None:
+    """Regression: the user's own parts became one, which was divided anew, without a word."""
+    for name in (train, test):
+        (tmp_path / f"{name}.csv").write_text(f"path,label\n{name}.jpg,cat\n")
+    assert read_table(tmp_path / f"{{{train},{test}}}.csv").columns["split"] == ["train", "test"]
+    (tmp_path / f"{train}.csv").rename(tmp_path / "labels.csv")
+    with pytest.raises(UserError, match="others neither train nor test"):
+        read_table(tmp_path / f"{{labels,{test}}}.csv")
+
+
+def test_parts_and_labels_choose_between_images_of_one_name(tmp_path: Path) -> None:
+    """Regression: train.csv and test.csv of images in train/ and test/ were refused if both count from 1."""
+    images = ["train/1.jpg", "test/1.jpg", "valid/cat/1.jpg", "valid/dog/1.jpg"]
+    for image in images:
+        (tmp_path / image).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / image).touch()
+    labels, parts = ["cat", "cat", "cat", "dog"], ["train", "test", "val", "val"]
+    assert find_files(["1.jpg"] * 4, labels, tmp_path, Path(), parts) == images
+    with pytest.raises(UserError, match="may mean"):
+        find_files(["1.jpg"], ["cow"], tmp_path, Path())
+
+
+def test_a_split_file_of_the_few_shot_benchmark_is_a_table(tmp_path: Path) -> None:
+    split = {part: [[f"{part}{n}.jpg", n, ["cat", "dog"][n]] for n in (0, 1)] for part in ("train", "val", "test")}
+    (tmp_path / "split_zhou_Mine.json").write_text(json.dumps(split))
+    columns = read_table(tmp_path / "split_zhou_Mine.json").columns
+    assert columns["path"] == ["train0.jpg", "train1.jpg", "val0.jpg", "val1.jpg", "test0.jpg", "test1.jpg"]
+    assert (columns["label"], columns["split"][1::2]) == (["cat", "dog"] * 3, ["train", "val", "test"])
