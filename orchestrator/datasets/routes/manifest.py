@@ -187,7 +187,7 @@ def _read_json_table(path: Path) -> Table:
 def _read_parquet_table(path: Path) -> Table:
     """Read a parquet file that has the paths of images, or one column with the encoded images themselves.
 
-    If it has both, the paths count only if there are image files.
+    If it has both, the paths count only if they name image files that are there.
 
     With encoded images, the numbers in a column are replaced by the class names that the file gives for them.
     """
@@ -197,8 +197,9 @@ def _read_parquet_table(path: Path) -> Table:
     encoded = [field.name for field in schema if "binary" in str(field.type)]  # bytes, or a structure with bytes
     texts = [field.name for field in schema if not field.type.num_fields and field.name not in encoded]
     values = pq.read_table(path, columns=texts).to_pydict()
-    with_paths = any(is_image(Path(_text(value))) for column in values.values() for value in column[:1])
-    with_paths &= not encoded or bool(next(iterate_images(path.parent), None))
+    named = {Path(_text(value).replace("\\", "/")).name for column in values.values() for value in column[:1]}
+    with_paths = any(is_image(Path(name)) for name in named)
+    with_paths &= not encoded or any(file.name in named for file in iterate_images(path.parent))
     if not with_paths and (len(encoded) > 1 or not texts):
         has = listed([f"{field.name} ({field.type})" for field in schema], SHOWN)
         raise ValueError(f"it needs one column of encoded images and one of labels, and has {has}")

@@ -81,9 +81,7 @@ def test_json_gives_words_or_sentences(tmp_path: Path) -> None:
     found = class_words(["dog", "sea_lion"], tmp_path / "words.json")
     assert found.words == {"dog": "hound", "sea_lion": "sea lion"}
     assert found.sentences == {"dog": (), "sea_lion": ("A {} swims.", "It barks, too.")}
-    (tmp_path / "words.json").write_text(
-        '{"0": ["n01440764", "tench"], "1": ["n02123045", "tabby"]}'
-    )  # ImageNet's index
+    (tmp_path / "words.json").write_text('{"0": ["n01440764", "tench"], "1": ["n02123045", "tabby"]}')
     assert class_words(["0", "1"], tmp_path / "words.json").sentences == {"0": ("tench",), "1": ("tabby",)}
     (tmp_path / "words.json").write_text('[["dog", "hound"]]')
     with pytest.raises(UserError, match="JSON needs a word or sentences for each class"):

@@ -40,6 +40,7 @@ def test_names_beside_encoded_images_count_only_if_there_are_files(tmp_path: Pat
     """Regression: a parquet file of the hub with the names of its images was refused, as the files are not there."""
     names = ["1.png", "0.png", "2.png"]
     pq.write_table(pa.table({"image": PICTURES, "label": list("abb"), "file_name": names}), tmp_path / "a.parquet")
+    (tmp_path / "banner.png").touch()
     assert find_layout(tmp_path / "a.parquet").route["columns"] == {"path": "path", "label": "label"}
     for name in names:
         (tmp_path / name).touch()
