@@ -68,7 +68,7 @@ def test_names_are_utf8_whatever_the_locale(tmp_path: Path, give_database: GiveD
     (tmp_path / "bücher" / "red_mug").rename(tmp_path / "bücher" / "grün")
     added = run(tmp_path, "data", "add", "bücher", "--name", "mine")
     assert "BlueBottle -> 'blue bottle', 'grün'" in added.stdout.decode(), added.stderr.decode()
-    grid = run(tmp_path, "grid", "smoke", "--limit", "1", "--only", "method=zero_shot", "--store", "störe", "--local")
+    grid = run(tmp_path, "grid", "mine.yaml", "--only", "method=zero_shot", "--store", "störe", "--local")
     assert grid.returncode == 0, grid.stderr.decode()
     assert len(list((tmp_path / "störe" / "results").glob("*.json"))) == 1
     none = run(tmp_path, "predict", "größe", "bücher", module="bolt")
