@@ -8,7 +8,7 @@ Reading photographs of 500 x 375 pixels:
     build        decoding the images once into a store, checksums and flushing to disk included
     read         reading normalised float32 batches from the store's memory map, as a tower gets them; the same bits
 
-Labelling a quarter as many that are ``--width`` wide, in the shapes of ViT-B/32, with random weights and two threads:
+Labelling a quarter as many that are ``--width`` wide with a ``--model`` of random weights, and two threads:
     tower        the tower and the head alone, with pixels that are in memory
     predict      what ``predict`` does
 """
@@ -113,9 +113,9 @@ def compare_reading(folder: Path, count: int, rounds: int) -> None:
     assert torch.equal(next(batches(built[-1])), next(iter(loader))[0]), "the two ways differ"
 
 
-def compare_labelling(folder: Path, count: int, width: int, rounds: int) -> None:
-    torch.save(open_clip.create_model("ViT-B-32", pretrained=None).state_dict(), folder / "weights.pt")
-    backbone = bolt.load_backbone("ViT-B-32", folder / "weights.pt", quick_gelu=False)
+def compare_labelling(folder: Path, architecture: str, count: int, width: int, rounds: int) -> None:
+    torch.save(open_clip.create_model(architecture, pretrained=None).state_dict(), folder / "weights.pt")
+    backbone = bolt.load_backbone(architecture, folder / "weights.pt", quick_gelu=False)
     paths, names = [str(path) for path in photographs(folder, count, width)], [f"class {n}" for n in range(4)]
     model = bolt.adapt(backbone, paths[:8], [0, 1, 2, 3] * 2, names, method="zero_shot")
     pixels = torch.randint(256, (count, 3, SIZE, SIZE), dtype=torch.uint8)
@@ -130,10 +130,12 @@ def compare_labelling(folder: Path, count: int, width: int, rounds: int) -> None
 
 
 def main() -> None:
-    arguments = command(__doc__, images=1000, rounds=3, width=1600).parse_args()
+    parser = command(__doc__, images=1000, rounds=3, width=1600)
+    parser.add_argument("--model", default="ViT-B-32", help="an architecture of open_clip; default: %(default)s")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bolt-images-") as name:
         compare_reading(Path(name), arguments.images, arguments.rounds)
-        compare_labelling(Path(name), arguments.images // 4, arguments.width, arguments.rounds)
+        compare_labelling(Path(name), arguments.model, arguments.images // 4, arguments.width, arguments.rounds)
 
 
 if __name__ == "__main__":

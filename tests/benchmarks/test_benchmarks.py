@@ -34,7 +34,9 @@ def test_all_five_measurements_run_and_say_what_they_found() -> None:
 @pytest.mark.e2e
 def test_the_benchmark_of_images_runs() -> None:
     """It once called a function with a number in place of an ``InputSize``."""
-    done = run_script(FOLDER / "images.py", ["--images", "32", "--rounds", "1", "--width", "100"])
+    done = run_script(
+        FOLDER / "images.py", ["--images", "32", "--rounds", "1", "--width", "100", "--model", "ViT-S-32-alt"]
+    )
     assert done.returncode == 0, done.stderr
     assert all(f"| {way} |" in done.stdout for way in ("dataloader", "build", "read", "tower", "predict"))
 
