@@ -33,6 +33,7 @@ from orchestrator.tracking.model_registry import register_model
 from orchestrator.tracking.runs import Labels
 from orchestrator.tracking.tracker import Tracker
 from orchestrator.util.errors import UserError
+from tests.conftest import GiveDatabase
 from tests.helpers.command import invoke
 from tests.helpers.waiting import TIMEOUT
 from tests.orchestrator.conftest import World
@@ -199,9 +200,12 @@ def test_errors_of_the_command(words: list[str], message: str, world: World) -> 
 
 
 @pytest.fixture(scope="module")
-def tracked(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrackingLocation, Result]:
+def tracked(
+    world: World, tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase
+) -> tuple[TrackingLocation, Result]:
     """Return a tracking store with the run of one cell."""
     folder = tmp_path_factory.mktemp("mlflow")
+    give_database(folder / "mlflow.db")
     result = finished(world, "bolt")
     place = TrackingLocation(f"sqlite:///{folder}/mlflow.db", (folder / "artifacts").as_uri())
     tracker = Tracker(place, "world", Store(world.settings.store_url).adapter_folder)
