@@ -9,17 +9,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from orchestrator.catalog import load_catalog
 from orchestrator.catalog.routes import DasslRoute
-from orchestrator.datasets.opening import open_dataset
-from orchestrator.datasets.part import Part
 from orchestrator.datasets.routes.class_folders import wnids
+from orchestrator.drawn_world.drawing import draw_split
+from orchestrator.drawn_world.tasks import TASKS as DRAWN
 
 TASKS = {
     "eleven_caltech101": "glyph-kinds",
@@ -44,13 +45,13 @@ def make(root: Path, names: Sequence[str] = tuple(TASKS), imagenet_classes: int 
     catalog = load_catalog()
     for name in names:
         task = TASKS[name]
-        route, raw = catalog.dataset(name).route, open_dataset(catalog.dataset(task), None)
+        route, class_names, drawn = catalog.dataset(name).route, DRAWN[task].class_names, draw_split(task, "train")
         assert isinstance(route, DasslRoute)
         assert route.file is not None
         folder = root / route.folders[0]
         rows: dict[str, list[tuple[str, int, str]]] = {part: [] for part in SIZES}
-        for label, word in enumerate(raw.class_names):
-            images = _images(raw.train, label)
+        for label, word in enumerate(class_names):
+            images = _images(*drawn, label)
             for part, size in SIZES.items():
                 for number in range(size):
                     path = (
@@ -61,7 +62,7 @@ def make(root: Path, names: Sequence[str] = tuple(TASKS), imagenet_classes: int 
         if route.layout == "zhou_split":
             (folder / route.file).write_text(json.dumps(rows, indent=4), encoding="utf-8")
         else:
-            (folder / "variants.txt").write_text("\n".join(raw.class_names) + "\n", encoding="utf-8")
+            (folder / "variants.txt").write_text("\n".join(class_names) + "\n", encoding="utf-8")
             for part, listed in rows.items():
                 lines = "".join(f"{path.removesuffix('.jpg')} {word}\n" for path, _, word in listed)
                 (folder / route.file.format(part=part)).write_text(lines, encoding="utf-8")
@@ -76,10 +77,9 @@ def make(root: Path, names: Sequence[str] = tuple(TASKS), imagenet_classes: int 
             _save(Image.fromarray(pixels).resize((32, 32)), folder / "0.jpg")
 
 
-def _images(part: Part, label: int) -> Iterator[Image.Image]:
+def _images(pixels: NDArray[np.uint8], labels: NDArray[np.int64], label: int) -> Iterator[Image.Image]:
     """Return an endless iterator over the images of a class."""
-    members = np.flatnonzero(part.labels == label).tolist()
-    return (part.read(members[index % len(members)]) for index in count())
+    return map(Image.fromarray, cycle(pixels[labels == label]))
 
 
 def _save(image: Image.Image, path: Path) -> None:
