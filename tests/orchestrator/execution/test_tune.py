@@ -169,7 +169,7 @@ def test_a_cell_that_runs_out_of_memory_is_run_once_more_with_as_much_as_there_i
 def test_a_cell_over_its_time_limit_fails_and_its_slot_is_used_again(
     settings: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock leaps by a day whenever the cell has begun, so no other cell can be over the limit on a busy machine."""
+    """The clock leaps by a day when the cell begins, so no other cell can be over the limit on a busy machine."""
     from orchestrator.execution.tune import callback, driver
 
     class Clock:
