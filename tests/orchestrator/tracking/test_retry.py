@@ -81,7 +81,7 @@ def test_a_run_that_is_written_a_moment_late_is_not_told(tracker: Tracker, monke
     writer = in_background(lambda: tracker, results)
     writer.put(results[0].cell.id)
     wait_for(writing.is_set)
-    assert writer.close(TIMEOUT / 150) == ""
+    assert writer.close(TIMEOUT / 60) == ""
     assert len(tracker.existing()) == 1
 
 
