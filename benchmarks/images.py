@@ -1,7 +1,6 @@
 """Reading stored images, against a DataLoader that decodes them; labelling photographs, against the tower alone.
 
-    python benchmarks/images.py                 # 1,000 drawn photographs
-    python benchmarks/images.py --images 256 --rounds 5 --width 4000
+    python benchmarks/images.py [--images 256 --rounds 5 --width 4000]     # 1,000 drawn photographs by default
 
 Reading photographs of 500 x 375 pixels:
     dataloader   torchvision's ImageFolder in a DataLoader with 2 workers, with open_clip's evaluation transform
