@@ -15,6 +15,9 @@ install = @echo "installing $(1): one to six minutes, most of it PyTorch"; { $(P
 	$(UV) install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r $(1); } || \
 	{ echo "uv cannot install $(1); pip installs it"; $(PIP) -r $(1); }
 
+# Container images often set this, and every process would compile the project anew: 0.3 s each.
+unexport PYTHONDONTWRITEBYTECODE
+
 # One process for each processor, at most four: each has PyTorch in memory, and some start Ray.
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
