@@ -99,9 +99,11 @@ def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
     try:
         pairs = sorted(((float(s), right) for kind, right in _KINDS.items() for s in held_out[kind]), reverse=True)
         apart = float(held_out.get(_APART, len(pairs)))
-        dependent = DEPENDENT * len(pairs) / apart
-    except (TypeError, KeyError, ValueError, ZeroDivisionError):
+        if not 1 <= apart <= len(pairs):
+            raise ValueError(apart)
+    except (TypeError, KeyError, ValueError):
         raise NoThreshold(f"the model's note {NOTE!r} is damaged") from None
+    dependent = DEPENDENT * len(pairs) / apart
     found = _lowest(pairs, accuracy, dependent)
     if found is None:
         lower = range(math.ceil(accuracy) - 1, 0, -1)

@@ -83,7 +83,7 @@ class OwnImages:
     @cached_property
     def _series(self) -> list[list[int]]:
         places = [PurePath(self.raw.train.origin(position)).parts for position in range(self.total)]
-        return list(series_of([(place[1], PurePath(*place[2:])) for place in places]).values())
+        return [*map(list, series_of([(place[1], PurePath(*place[2:])) for place in places]).values())]
 
     @property
     def series_notes(self) -> list[str]:

@@ -20,7 +20,7 @@ _OF_GROUPS = re.compile(
 )  # fmt: skip
 """Matches a column that says which images belong together, as ``patient_id`` does, but not ``patient_age``."""
 
-_BY_DATE = re.compile(r"\D*20\d\d\D?\d\d\D?\d\d(-WA\d+|(\D| at )\d\d\D?\d\d\D?\d\d(\d{3})?)|(\D+)?(19|20)\d\d_\d{6}")
+_BY_DATE = re.compile(r"\D*20\d\d\D?\d\d\D?\d\d(-WA\d+|(\D| at )\d\d\D?\d\d\D?\d\d(\d{3})?)|\D*(19|20)\d\d_\d{6}")
 """Matches the name that a phone gives a photograph by date and time, such as ``IMG_20260102_030405`` or ``WhatsApp
 Image 2026-01-02 at 10.00.01``, and PASCAL VOC's by year, ``2007_000027``."""
 
@@ -65,41 +65,35 @@ def series_notes(images: Mapping[str, Sequence[tuple[str, str | PurePath]]]) -> 
 
     ``images``: ``train`` and ``test``, or ``all`` -> the class and the path of each image.
     """
-    first = images.get("train") or images.get("all", ())
-    found = _series(first)
-    series = {key: found[key] for key in series_of(first)}
+    series = series_of(images.get("train") or images.get("all", ()))
     if not series:
         return []
     state, remedy = "may be", "; to keep series together, give train/ and test/, or a table with a column 'split'"
     if "test" in images:  # two series that share a name were numbered anew in each part
-        tests = _series(images["test"])
-        series = {key: names for key, names in series.items() if key in tests and names.isdisjoint(tests[key])}
+        tests = {key: {*paths.values()} for key, paths in _series(images["test"]).items()}
+        series = {key: of for key, of in series.items() if key in tests and tests[key].isdisjoint(of.values())}
         state, remedy = "are", f": {len(series)} series"
     return [f"{SERIES}, such as {min(series)[1]}..., {state} {_TOO_GOOD}{remedy}"] if series else []
 
 
-def series_of(images: Sequence[tuple[str, str | PurePath]]) -> dict[tuple[str, str], list[int]]:
-    """Return a class and the first part of paths -> the positions of the images of this series, two or more.
+def series_of(images: Sequence[tuple[str, str | PurePath]]) -> dict[tuple[str, str], dict[int, str]]:
+    """Return the series of two or more images: a class and the first part of paths -> position -> path.
 
     The result is empty if most of the images are in no series, or if there are fewer than two series per class on
     average.
     """
-    found = defaultdict[tuple[str, str], list[int]](list)
-    for position, (label, path) in enumerate(images):
-        if first := _first_part(path)[0]:
-            found[label, first].append(position)
-    series = {key: positions for key, positions in found.items() if len(positions) > 1}
+    series = {key: paths for key, paths in _series(images).items() if len(paths) > 1}
     needed = 2 * len({label for label, _ in images})
     return series if len(series) >= needed and 2 * sum(map(len, series.values())) > len(images) else {}
 
 
-def _series(images: Sequence[tuple[str, str | PurePath]]) -> Mapping[tuple[str, str], set[str]]:
-    """Return a class and the first part of paths -> the paths with this first part."""
-    found = defaultdict[tuple[str, str], set[str]](set)
-    for label, path in images:
+def _series(images: Sequence[tuple[str, str | PurePath]]) -> dict[tuple[str, str], dict[int, str]]:
+    """Return a class and the first part of paths -> position -> path, of the images with this first part."""
+    found = defaultdict[tuple[str, str], dict[int, str]](dict)
+    for position, (label, path) in enumerate(images):
         first, text = _first_part(path)
         if first:
-            found[label, first].add(text)
+            found[label, first][position] = text
     return found
 
 
