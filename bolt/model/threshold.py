@@ -31,19 +31,19 @@ class NoThreshold(ValueError):
     """No threshold passes the test for the wanted accuracy, or the model has no held-out predictions."""
 
 
-def held_out_note(scores: Iterable[float], correct: Iterable[bool], apart: int | None = None) -> dict[str, Any]:
+def held_out_note(scores: Iterable[float], correct: Iterable[bool], groups: int | None = None) -> dict[str, Any]:
     """Return the entry ``NOTE`` of a model's notes.
 
-    The entry has the scores of the correct held-out predictions, and those of the wrong ones. ``apart``: how many
-    images and series of images are independent of each other; by default, all images.
+    The entry has the scores of the correct held-out predictions, and those of the wrong ones. ``groups``: the
+    number of groups of images that are independent of each other, such as series; by default, that of the images.
     """
     pairs = [(float(score), bool(right)) for score, right in zip(scores, correct, strict=True)]
     note: dict[str, Any] = {name: [score for score, right in pairs if right is kind] for name, kind in _KINDS.items()}
-    return note | ({} if apart in (None, len(pairs)) else {_APART: apart})
+    return note | ({} if groups in (None, len(pairs)) else {_GROUPS: groups})
 
 
 _KINDS = {"correct": True, "wrong": False}
-_APART = "apart"
+_GROUPS = "groups"
 
 
 @dataclass(frozen=True)
@@ -98,18 +98,18 @@ def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
         )
     try:
         pairs = sorted(((float(s), right) for kind, right in _KINDS.items() for s in held_out[kind]), reverse=True)
-        apart = float(held_out.get(_APART, len(pairs)))
-        if not 1 <= apart <= len(pairs):
-            raise ValueError(apart)
+        groups = float(held_out.get(_GROUPS, len(pairs)))
+        if not 1 <= groups <= len(pairs):
+            raise ValueError(groups)
     except (TypeError, KeyError, ValueError):
         raise NoThreshold(f"the model's note {NOTE!r} is damaged") from None
-    dependent = DEPENDENT * len(pairs) / apart
+    dependent = DEPENDENT * len(pairs) / groups
     found = _lowest(pairs, accuracy, dependent)
     if found is None:
         lower = range(math.ceil(accuracy) - 1, 0, -1)
         reached = next((wanted for wanted in lower if _lowest(pairs, wanted, dependent)), 0)
         raise NoThreshold(
-            f"the {len(pairs)} held-out images{f' in {apart:g} series' * (apart != len(pairs))} "
+            f"the {len(pairs)} held-out images{f' in {groups:g} series' * (groups != len(pairs))} "
             f"support no threshold for an accuracy of {accuracy:g} %; "
             + (f"the highest that they support is --accuracy {reached}" if reached else "they support no accuracy")
         )

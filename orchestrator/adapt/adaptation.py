@@ -143,7 +143,7 @@ def model_notes(done: Adaptation) -> dict[str, Any]:
         "chance_accuracy": done.images.chance,
         "better_than_chance": not done.is_at_chance,
         "accuracy": done.evaluation.accuracy if done.evaluation else None,
-        NOTE: held_out_note(*held_out.scores_without(images.repeated), sum(images.apart)) if held_out else None,
+        NOTE: held_out_note(*held_out.scores_without(images.repeated), sum(images.group_counts)) if held_out else None,
         "data_licence": done.images.entry.licence,
         "sources": {source.dataset: source.digest for source in cell.sources},
     }

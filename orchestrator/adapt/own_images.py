@@ -68,17 +68,17 @@ class OwnImages:
     @cached_property
     def pictures(self) -> list[int]:
         """The number of different pictures among the training images of each class."""
-        return self._count_apart(self.copies)
+        return self._count_groups(self.copies)
 
     @cached_property
-    def together(self) -> tuple[tuple[int, ...], ...]:
+    def groups(self) -> tuple[tuple[int, ...], ...]:
         """Groups of training images that are in one fold: the copies of a picture, and series.
 
         If a class has a single series, series are not kept together.
         """
         groups = [*self.copies, *self._series]
         merged = linked([(group[0], other) for group in groups for other in group[1:]], self.total)
-        return tuple(map(tuple, merged)) if min(self._count_apart(merged)) > 1 else self.copies
+        return tuple(map(tuple, merged)) if min(self._count_groups(merged)) > 1 else self.copies
 
     @cached_property
     def _series(self) -> list[list[int]]:
@@ -90,24 +90,24 @@ class OwnImages:
         """A note on series among the training images, if there are any and images can be held out."""
         if not self._series or not self.folds:
             return []
-        if self.together is not self.copies:
+        if self.groups is not self.copies:
             return [f"{SERIES} are held out together"]
-        return [f"{SERIES} are in several folds, because a class has a single one: expect less on new series"]
+        return [f"{SERIES} are in several folds, because one class has a single series: expect less of new series"]
 
     @property
-    def apart(self) -> list[int]:
-        """The number of groups and single images of each class, of which no two belong together."""
-        return self._count_apart(self.together)
+    def group_counts(self) -> list[int]:
+        """The number of groups of each class. An image that belongs to no other is a group, too."""
+        return self._count_groups(self.groups)
 
     @property
     def series_of_each(self) -> NDArray[np.int64]:
         """For each training image, the position of the first image of its class that belongs together with it."""
         first_N, labels_N = np.arange(self.total), self.raw.train.labels
-        for group in map(list, self.together):
+        for group in map(list, self.groups):
             first_N[group] = [next(other for other in group if labels_N[other] == labels_N[n]) for n in group]
         return first_N
 
-    def _count_apart(self, groups: Iterable[Sequence[int]]) -> list[int]:
+    def _count_groups(self, groups: Iterable[Sequence[int]]) -> list[int]:
         counts_C = np.array(self.raw.class_sizes("train"))
         for group in groups:
             labels, counts = np.unique(self.raw.train.labels[list(group)], return_counts=True)
@@ -129,7 +129,7 @@ class OwnImages:
     @property
     def folds(self) -> int:
         """The number of folds of the training images; 0 if a class has a single picture."""
-        fewest = min(self.apart)
+        fewest = min(self.group_counts)
         return 0 if fewest < 2 else min(FOLDS, fewest)
 
     @property

@@ -183,7 +183,7 @@ def measure_candidates(
                 return trials
         allowed = max(60 * minutes, CHEAP_SECONDS) if trial.is_cheap else left
         for fold in range(images.folds) if not left_out else ():
-            spec = HeldOutFold(trial.cell, fold, images.folds, images.together)
+            spec = HeldOutFold(trial.cell, fold, images.folds, images.groups)
             try:
                 build_missing([spec], loaded, console, f"{trial.text}: fold {fold + 1} of {images.folds}")
             except UserError as error:

@@ -98,7 +98,7 @@ def _series(images: Sequence[tuple[str, str | PurePath]]) -> dict[tuple[str, str
 
 
 def _first_part(path: str | PurePath) -> tuple[str, str]:
-    """Return what the paths of a series begin with, and the path; the first is empty for an image in no series."""
+    """Return the first part of a path, which its series shares, and the path. Without a series, the part is empty."""
     *folders, name = PurePath(path).parts
     stem = name.rpartition(".")[0] or name
     text = "/".join([*(folder for folder in folders if part_of(folder) is None), stem])

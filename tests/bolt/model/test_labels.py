@@ -286,10 +286,12 @@ def test_equal_scores_are_taken_together_and_an_accuracy_that_cannot_be_had_name
     series = {NOTE: held_out_note([0.9] * 200, [True] * 200, 20)}
     with pytest.raises(NoThreshold, match=r" 20 series .*--accuracy 81"):
         choose_threshold(series, 95)  # 0.81 ** (20 / 1.4) < 0.05 < 0.82 ** (20 / 1.4)
-    damaged = ({"correct": "x", "wrong": []}, *(series[NOTE] | {"apart": apart} for apart in (-1, 0, "nan", 201)))
-    for notes in ({}, {NOTE: None}, *({NOTE: note} for note in damaged)):
+    damaged = [{"correct": "x", "wrong": []}, *(series[NOTE] | {"groups": groups} for groups in (-1, 0, "nan", 201))]
+    for note in (None, *damaged):
         with pytest.raises(NoThreshold, match=r"held-out|damaged"):
-            choose_threshold(notes, 95)
+            choose_threshold({NOTE: note}, 95)
+    with pytest.raises(NoThreshold, match="held-out"):
+        choose_threshold({}, 95)
 
 
 def test_a_terminal_is_not_obeyed_and_a_file_has_the_true_path(model: tuple[Path, Model], pictures: Path) -> None:

@@ -189,13 +189,13 @@ def test_frames_of_one_video_are_held_out_together(videos: int, folds: int, tmp_
     for number in (4, 8):  # a video in which nothing moves
         shutil.copy(plate / "clip0_frame000.jpg", plate / f"clip0_frame{number:03}.jpg")
     images = prepare(tmp_path, DatasetOptions())
-    together = [{images.origin(n) for n in group} for group in images.together]
+    together = [{images.origin(n) for n in group} for group in images.groups]
     first = {path.relative_to(tmp_path / "ware").as_posix() for path in (tmp_path / "ware/red_mug").glob("clip0_*")}
     assert ({*first, "red_mug/copy.jpg"} in together) == (videos > 1)
     assert images.folds == folds
-    assert sorted(images.apart) == ([3, 4, 4] if videos > 1 else [10, 12, 12])
+    assert sorted(images.group_counts) == ([3, 4, 4] if videos > 1 else [10, 12, 12])
     kept = np.delete(images.series_of_each, images.repeated)
-    assert len(np.unique(kept)) == sum(images.apart)
+    assert len(np.unique(kept)) == sum(images.group_counts)
     (note,) = (note for note in images.notes if "frames of videos" in note)
     assert ("held out together" in note) == (videos > 1)
 
