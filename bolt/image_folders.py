@@ -30,10 +30,12 @@ _ALIKE = r"[\W_]*(?:set|data|dataset|images?|imgs?|split|folder)"
 _NAMES_OF_PARTS = {part: re.compile(rf"(?:{'|'.join(names)})(?:{_ALIKE})*") for part, names in PARTS.items()}
 """Part -> pattern of its name: a usual name, then any number of words such as ``set``, as in ``training_set``."""
 
+_PORTION = r"(?:fold|split|batch|chunk|shard|images?(?:[\W_]*part)?)[\W_]*\d+"
+
 _LIKE_PARTS = re.compile(
     r"(?<![^\W\d_])(train|training|trainset|test|testing|testset|val|valid|validation|eval|evaluation|dev|holdout|pred"
     r"|prediction|predictions|unlabell?ed|entrenamiento|entra[iî]nement|apprentissage|treino|treinamento|addestramento"
-    r"|trainingsdaten|testdaten|validierung|pruebas?|teste|обучение|тест)(?![^\W\d_])|((?:fold|split|batch|chunk|shard|images?(?:[\W_]*part)?)[\W_]*\d+)"
+    rf"|trainingsdaten|testdaten|validierung|pruebas?|teste|обучение|тест)(?![^\W\d_])|({_PORTION})"
     r"|(训练|訓練|学習|학습|훈련)|(测试|測試|テスト|테스트)|(验证|驗證|検証|검증)"
 )
 """Pattern of a folder's name that suggests a part: words such as ``train`` in several languages, or a numbered fold,
@@ -224,8 +226,9 @@ def why_no_class_folders(folders: Iterable[Path]) -> str:
     The reason comes from the names of these folders or, if they give none, from the names of a folder's sub-folders.
     A folder that has two of its neighbours' names in it is often a second copy of the dataset. If these neighbours have
     such names in them, too, the names mean something else, such as persons 1 to 3 in each of the classes 1 to 5.
+    Numbered portions in a class, such as ``batch_1``, are no reason.
     """
-    names = {path.name: [each.name for each in class_folders(path)] for path in folders}
+    names = {path.name: [each.name for each in class_folders(path) if not is_portion(each.name)] for path in folders}
     inside = [f"in {name}/, {wrong}" for name, inner in names.items() if (wrong := why_no_classes(inner))]
     for name, inner in names.items():
         if len(again := [each for each in inner if each in names and names.keys().isdisjoint(names[each])]) > 1:
@@ -236,6 +239,11 @@ def why_no_class_folders(folders: Iterable[Path]) -> str:
 def part_of(name: str) -> str | None:
     """Return the part that a name means, such as ``train`` for ``Training Set``; ``None`` if it means no part."""
     return next((part for part, names in _NAMES_OF_PARTS.items() if names.fullmatch(name.casefold())), None)
+
+
+def is_portion(name: str) -> bool:
+    """Return whether a folder's name means a numbered portion of the images, such as ``batch_1``."""
+    return re.fullmatch(_PORTION, name.casefold()) is not None
 
 
 def dataset_folder(folder: Path) -> Path:

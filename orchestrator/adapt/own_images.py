@@ -30,8 +30,10 @@ from orchestrator.datasets.series import SERIES, series_of
 from orchestrator.util.atomic_files import replace_text
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
+from orchestrator.util.units import listed
 
 FOLDS = 4
+SHOWN = 6
 _STAMP = "checked.json"
 _VERSION = 2
 """Version of what a working folder holds. Images that an earlier version has checked are checked again."""
@@ -74,11 +76,19 @@ class OwnImages:
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """Groups of training images that are in one fold: the copies of a picture, and series.
 
-        If a class has a single series, series are not kept together.
+        In a class with a single series, the images of this series are not kept together.
         """
-        groups = [*self.copies, *self._series]
-        merged = linked([(group[0], other) for group in groups for other in group[1:]], self.total)
-        return tuple(map(tuple, merged)) if min(self._count_groups(merged)) > 1 else self.copies
+        lone = {*self._lone}
+        return self._joined([of for of in self._series if self.raw.train.labels[of[0]] not in lone])
+
+    @cached_property
+    def _lone(self) -> list[int]:
+        """The classes whose images would be a single group if all series were kept together."""
+        return [label for label, count in enumerate(self._count_groups(self._joined(self._series))) if count < 2]
+
+    def _joined(self, series: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+        groups = [*self.copies, *series]
+        return tuple(map(tuple, linked([(of[0], other) for of in groups for other in of[1:]], self.total)))
 
     @cached_property
     def _series(self) -> list[list[int]]:
@@ -90,9 +100,9 @@ class OwnImages:
         """A note on series among the training images, if there are any and images can be held out."""
         if not self._series or not self.folds:
             return []
-        if self.groups is not self.copies:
-            return [f"{SERIES} are held out together"]
-        return [f"{SERIES} are in several folds, because one class has a single series: expect less of new series"]
+        names = listed([repr(self.raw.class_names[label]) for label in self._lone], SHOWN)
+        divided = f"; those of classes with a single series are in several folds, so expect less of new ones: {names}"
+        return [f"{SERIES} are held out together{divided if names else ''}"]
 
     @property
     def group_counts(self) -> list[int]:

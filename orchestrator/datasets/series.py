@@ -5,11 +5,11 @@ Such images make results too good. What belongs together is told by a column of 
 
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
-from bolt.image_folders import part_of
+from bolt.image_folders import is_portion, part_of
 from orchestrator.util.units import listed
 
 SHOWN = 6
@@ -57,11 +57,10 @@ def group_notes(columns: Mapping[str, list[str]], labels: Sequence[str], parts: 
 
 
 def series_notes(images: Mapping[str, Sequence[tuple[str, str | PurePath]]]) -> list[str]:
-    """Return a note if most of the training images are in series.
+    """Return a note if there are series among the training images, see :func:`series_of`.
 
-    A series is several images of a class whose paths match :data:`_IN_SERIES` with the same first part. There is no
-    note if there are fewer than two series per class on average. If there are test images, there is a note only if a
-    series goes on in them.
+    A series is several images of a class whose paths match :data:`_IN_SERIES` with the same first part. If there are
+    test images, there is a note only if a series goes on in them.
 
     ``images``: ``train`` and ``test``, or ``all`` -> the class and the path of each image.
     """
@@ -79,12 +78,16 @@ def series_notes(images: Mapping[str, Sequence[tuple[str, str | PurePath]]]) -> 
 def series_of(images: Sequence[tuple[str, str | PurePath]]) -> dict[tuple[str, str], dict[int, str]]:
     """Return the series of two or more images: a class and the first part of paths -> position -> path.
 
-    The result is empty if most of the images are in no series, or if there are fewer than two series per class on
-    average.
+    A class with series has most of its images in them. Other classes do not count. The result is empty if the classes
+    with series have less than three series for two classes.
     """
     series = {key: paths for key, paths in _series(images).items() if len(paths) > 1}
-    needed = 2 * len({label for label, _ in images})
-    return series if len(series) >= needed and 2 * sum(map(len, series.values())) > len(images) else {}
+    sizes, inside = Counter(label for label, _ in images), Counter[str]()
+    for (label, _), paths in series.items():
+        inside[label] += len(paths)
+    classes = {label for label, count in inside.items() if 2 * count > sizes[label]}
+    series = {key: paths for key, paths in series.items() if key[0] in classes}
+    return series if 2 * len(series) >= 3 * len(classes) else {}
 
 
 def _series(images: Sequence[tuple[str, str | PurePath]]) -> dict[tuple[str, str], dict[int, str]]:
@@ -101,7 +104,7 @@ def _first_part(path: str | PurePath) -> tuple[str, str]:
     """Return the first part of a path, which its series shares, and the path. Without a series, the part is empty."""
     *folders, name = PurePath(path).parts
     stem = name.rpartition(".")[0] or name
-    text = "/".join([*(folder for folder in folders if part_of(folder) is None), stem])
+    text = "/".join([*(folder for folder in folders if part_of(folder) is None and not is_portion(folder)), stem])
     match = None if _BY_DATE.fullmatch(stem) else _IN_SERIES.fullmatch(text)
     return (match[1] or match[2] if match else ""), text
 

@@ -14,6 +14,7 @@ from orchestrator.datasets.adding import Added, DatasetOptions, add_dataset
 from orchestrator.datasets.layouts import find_layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.routes.manifest import read_table
+from orchestrator.datasets.series import series_of
 from orchestrator.util.errors import UserError
 from tests.helpers.photographs import CLASSES, photograph
 
@@ -283,7 +284,7 @@ def test_images_that_belong_together_and_may_be_split_are_remarked(column: str, 
         ("{0}_jpg.{2}", True), ("n02085620_{0}{1}", False), ("{0}{1}", False),
         ("IMG_2026010{0}_03040{1}", False), ("IMG-2026010{0}-WA000{1}", False),
         ("WhatsApp Image 2026-01-0{0} at 10.00.0{1}", False), ("2026-01-0{0} 10.00.0{1}", False),
-        ("200{0}_00002{1}", False),
+        ("200{0}_00002{1}", False), ("batch{0}/IMG_{1}", False), ("Images Part {0}/IMG_{1}", False),
     ],
 )  # fmt: skip
 def test_frames_and_slices_that_may_be_split_are_remarked(name: str, noted: bool, tmp_path: Path) -> None:
@@ -329,6 +330,17 @@ def test_series_that_are_in_both_parts_are_remarked(divided: str, noted: bool, t
         write(tmp_path / "list.csv", "\n".join([f"path,label,split,{column}", *rows]))
         found = [note for note in find_layout(tmp_path / "list.csv").notes if "are in both parts" in note]
         assert [note[:8] for note in found] == ["rows of " if column == "clip" else "the name"] * noted
+
+
+@pytest.mark.parametrize(("videos", "found"), [((2, 2), True), ((2, 1), True), ((5, 1, 1), True), ((2, 1, 1), False)])
+def test_a_class_of_single_photographs_does_not_hide_the_series_of_others(videos: tuple[int, ...], found: bool) -> None:
+    """Regression: one class of photographs, or of a single video, beside classes of videos divided all series."""
+    numbers = [(str(label), video) for label, of in enumerate(videos) for video in range(of)]
+    frames = [(label, f"v{video}_{n}") for label, video in numbers for n in range(4)]
+    photographs = [("other", f"{n}") for n in range(90)]
+    assert [*series_of(frames + photographs)] == [
+        (frames[n][0], frames[n][1][:3]) for n in range(0, len(frames), 4)
+    ] * found
 
 
 @pytest.mark.parametrize("names", ["HAM_images_part_1 HAM_images_part_2", "images_001 images_002", "batch1 batch2"])
