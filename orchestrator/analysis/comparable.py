@@ -4,6 +4,7 @@ Two kinds of rows are not compared: those of changed protocols and those of abla
 method that is measured on only some of the method's datasets.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from orchestrator.analysis.rows import Row
@@ -27,6 +28,15 @@ def ablations_of(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[
         for label, own in by_label.items()
         if any(own < other for other in by_label.values())
     )
+
+
+def plain_labels(names: Mapping[str, str]) -> frozenset[str]:
+    """Return the labels that stand for a method as it was published. Other labels name variants.
+
+    Such a label is the method's name, or the method's only label. ``names``: label -> the method's name.
+    """
+    counts = Counter(names.values())
+    return frozenset(label for label, name in names.items() if label == name or counts[name] == 1)
 
 
 def base_protocol(name: str, present: Iterable[str]) -> str | None:

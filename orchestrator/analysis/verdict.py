@@ -11,7 +11,7 @@ from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
 from orchestrator.analysis.costs import Cost, cheapest
 from orchestrator.util.units import pluralize
 
-RULE = 4
+RULE = 5
 """The version of the rule that makes the best set, its order and the recommendation. Verdicts of earlier versions may
 name other methods."""
 MANY = 100

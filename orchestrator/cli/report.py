@@ -60,7 +60,7 @@ def report(
         workspace = open_workspace(grid, settings, overrides=results_overrides(grid, settings, set_))
         grid_results = read_finished_results(workspace.results_plan(metric), workspace.store)
         if output is not None:
-            written = f"report: {write_report(grid_results, output, keep=True)}"
+            written = f"report: {write_report(grid_results, output)}"
         else:
             page = write_grid_report(grid_results, workspace.store, metric)
             written = f"report: {report_location(page, workspace.store)}"

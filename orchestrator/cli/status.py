@@ -69,6 +69,8 @@ def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[st
         return {"store": store.url, "runs": [shown for status in statuses if (shown := run(status))]}
     listing = list_grid(grid, settings, results_overrides(grid, settings, set_))
     results, failed, damaged = store.read_outcomes(listing.labels)
+    last = last_run(store.files, grid)
+    open_ = len(listing.labels) - len(results) - len(failed)
     return {
         "store": store.url,
         "grid": listing.name,
@@ -77,9 +79,10 @@ def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[st
             "all": len(listing.labels),
             "finished": len(results),
             "failed": len(failed),
-            "open": len(listing.labels) - len(results) - len(failed),
+            "open": open_,
+            "left_out": min(last.shot.left_out, open_) if last else 0,
         },
         "damaged": damaged,
         "failures": [{"id": each.id, "error": each.error, "log": each.log} for each in failed],
-        "run": run(last_run(store.files, grid)),
+        "run": run(last),
     }

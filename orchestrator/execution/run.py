@@ -134,7 +134,7 @@ def execute(
         plan = retry(partial(next_block, plan, store, tried))
         ready = plan.ready()
         retry(partial(store.remove_failures, [cell.id for cell in ready]))
-        counter.extend(plan.race_line, ready)
+        counter.extend(plan, ready)
         tried.update(cell.id for cell in ready)
         started += len(ready)
         return ready
@@ -164,7 +164,7 @@ def execute(
             wait_for("starting Ray workers for the cells")
             backend.run_cells(cells, settings, on_event, later=later)
             plan = retry(partial(next_block, plan, store, tried))
-            counter.extend(plan.race_line, plan.todo, plan.build_gflops)
+            counter.extend(plan, plan.todo, plan.build_gflops)
     return plan, built, started
 
 

@@ -7,14 +7,16 @@ from orchestrator.util.units import listed, pluralize
 SHOWN_DAMAGED = 6
 
 
-def count_cells(total: int, done: int, todo: int, failed: int, damaged: Sequence[str]) -> str:
+def count_cells(total: int, done: int, todo: int, failed: int, damaged: Sequence[str], left_out: int = 0) -> str:
     """Return the counts in one line, and the damaged results in a second line if there are any.
 
     Args:
         todo: number of cells that will run, including failed cells that are retried.
         damaged: ids of the cells whose damaged results were set aside.
+        left_out: number of cells that a race has left out.
     """
     line = f"{pluralize(total, 'cell')}: {done} done, {todo} to do, {failed} failed"
+    line += f", {left_out} left out by the race" if left_out else ""
     return "\n".join(filter(None, (line, damaged_sentence(damaged))))
 
 

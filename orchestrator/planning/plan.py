@@ -109,18 +109,25 @@ class Plan:
         """How many cells there are, by their state, as text."""
         return count_cells(len(self.cells), len(self.done), len(self.todo), len(self.failed), self.damaged)
 
+    @cached_property
+    def left_out(self) -> tuple[Cell, ...]:
+        """The cells without an outcome that the races will not need; none without a race."""
+        if not self.raced:
+            return ()
+        from orchestrator.analysis.raced_places import left_out_cells
+
+        run = {result.cell.id for result in self.done} | {failure.id for failure in self.failed}
+        not_needed = left_out_cells(self.places) - run  # cells may have run without the race
+        return tuple(cell for cell in self.cells if cell.id in not_needed)
+
     @property
     def race_line(self) -> str:
         """What the races have decided so far, and how many cells they save, as text; empty without a race."""
         if not self.raced:
             return ""
-        from orchestrator.analysis.raced_places import left_out_cells
-
-        places, run = self.places, {result.cell.id for result in self.done} | {failure.id for failure in self.failed}
+        places, saved = self.places, self.left_out
         out, methods = sum(len(place.decisions) for place in places), sum(len(place.methods) for place in places)
         over = sum(place.race.next is None for place in places)
-        not_needed = left_out_cells(places) - run  # cells may have run without the race
-        saved = [cell for cell in self.cells if cell.id in not_needed]
         return (
             f"race: {out} of {methods} methods out, {over} of {pluralize(len(places), 'comparison')} ended; "
             f"{len(saved)} of {pluralize(len(self.cells), 'cell')}{self._weight(saved)} saved"

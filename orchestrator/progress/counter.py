@@ -73,7 +73,7 @@ class ProgressCounter:
         cells: the cells that will run, in that order.
         artifacts: the artifacts that will be built, in that order: address -> operations, in units of 10^9.
         costs: predicts durations; it learns from every finished cell and artifact.
-        race: what a race has decided so far, in one line.
+        race: what a race has decided so far, in one line, and the number of cells that it leaves out.
         slots: the assumed number of artifacts or cells that run at a time. For cells it is used until the first cell
             has ended. From then on, the largest number of cells that ran at a time is used.
         gflops: speed that is assumed for work unlike anything measured, in units of 10^9 operations a second.
@@ -91,7 +91,7 @@ class ProgressCounter:
         costs: CostModel | None = None,
         *,
         finished_before: int = 0,
-        race: str = "",
+        race: tuple[str, int] = ("", 0),
         slots: int = 1,
         gflops: float = 20.0,
         build_progress: Callable[[str], str] = lambda address: "",
@@ -125,17 +125,17 @@ class ProgressCounter:
             plan.build_gflops,
             plan.costs,
             finished_before=len(plan.done),
-            race=plan.race_line,
+            race=(plan.race_line, len(plan.left_out)),
             slots=1 if local else max(1, usable_processors() // settings.threads),
             gflops=assumed_gflops(settings.device, settings.threads),
             build_progress=store.build_progress,
             log_of=log_of,
         )
 
-    def extend(self, race: str, cells: Iterable[Cell], artifacts: Mapping[str, float] | None = None) -> None:
-        """Add the cells and artifacts that a race runs next. ``race``: its decisions so far, in one line."""
+    def extend(self, plan: Plan, cells: Iterable[Cell], artifacts: Mapping[str, float] | None = None) -> None:
+        """Add the cells and artifacts that a race runs next. ``plan``: with the decisions of the race so far."""
         with self._lock:
-            self._race = race
+            self._race = plan.race_line, len(plan.left_out)
             self._add(cells, artifacts or {})
 
     def _add(self, cells: Iterable[Cell], artifacts: Mapping[str, float]) -> None:
@@ -208,7 +208,8 @@ class ProgressCounter:
                 measured=left.measured,
                 failures=tuple(self._failures[-SNAPSHOT_FAILURES:]),
                 phase=self.phase,
-                race=self._race,
+                race=self._race[0],
+                left_out=self._race[1],
             )
 
     def _left(self, now: float) -> Prediction:

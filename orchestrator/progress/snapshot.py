@@ -65,6 +65,7 @@ class Snapshot:
         phase: what the run waits for, such as ``starting Ray workers``; empty once a cell has started or an artifact
             has ended.
         race: the decisions of a race so far, in one line; empty without a race.
+        left_out: number of cells that the race does not need any more.
     """
 
     elapsed: float = 0.0
@@ -83,6 +84,7 @@ class Snapshot:
     gpus: tuple[Gpu, ...] = ()
     phase: str = ""
     race: str = ""
+    left_out: int = 0
 
     @property
     def total(self) -> int:

@@ -131,7 +131,8 @@ def status_view(store: Store, grid: str, title: str, cell_ids: Collection[str]) 
     if status is not None and status.state in ("running", "silent", "died"):
         parts.append(run_view(status))
     else:
-        counts = count_cells(len(cell_ids), len(results), todo, len(failed), damaged)
+        left_out = min(status.shot.left_out, todo) if status else 0
+        counts = count_cells(len(cell_ids), len(results), todo - left_out, len(failed), damaged, left_out)
         parts += [Text(f"{Path(grid).stem}: {title}", style="bold"), Text(counts)]
         if status is not None:
             parts.append(Text(f"last run {status.headline(time.time())}", overflow="fold"))

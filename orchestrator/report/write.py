@@ -5,6 +5,7 @@ the old report stays as it was.
 """
 
 import csv
+import hashlib
 import io
 import json
 import shutil
@@ -16,6 +17,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from bolt.util.json_text import read_json
 from orchestrator.analysis.rows import ROW_FIELDS, Row
 from orchestrator.report.analysis import GridResults
 from orchestrator.report.page.report_page import render_page
@@ -26,9 +28,11 @@ from orchestrator.util.atomic_files import writing
 from orchestrator.util.identity import slug
 
 _STALE_SECONDS = 3600
+_WRITTEN = ".report-files.json"
+"""A file in the report's folder with the checksums of the report's tables and figures."""
 
 
-def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] = (), keep: bool = False) -> Path:
+def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] = ()) -> Path:
     """Write ``index.html``, ``rows.csv``, ``verdict.json``, ``tables/`` and ``figures/`` into ``folder``.
 
     Returns the path of ``index.html``.
@@ -37,7 +41,7 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
     ``inspect`` has made pages of; the report links to these pages.
 
     All files are first written to a temporary folder. Then they are moved into ``folder``, the page last. Tables and
-    figures that only an earlier report has are removed, unless ``keep`` says that the folder may have files of others.
+    figures that an earlier report wrote there are removed if this one has none of the name, and nobody changed them.
 
     Raises ``UserError`` if the folder cannot be written to.
     """
@@ -47,14 +51,29 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
     ):
         files = _report_files(grid, inspected)
         write_files(files, build)
+        before, now = _written(folder), {path: _checksum(files[path]) for path in files if "/" in path}
         for kind in ("tables", "figures"):
             (folder / kind).mkdir(exist_ok=True)
-            for old in () if keep else (folder / kind).iterdir():
-                if old.is_file() and f"{kind}/{old.name}" not in files:
+            for old in (folder / kind).iterdir():
+                name = f"{kind}/{old.name}"
+                if name in before.keys() - now.keys() and _checksum(old.read_bytes()) == before[name]:
                     old.unlink()
+        (folder / _WRITTEN).write_text(json.dumps(now, indent=1), encoding="utf-8")
         for path in files:
             (build / path).replace(folder / path)
     return folder / "index.html"
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _written(folder: Path) -> dict[str, str]:
+    """Return the checksums of the files that the last report wrote into the folder; empty if they are unknown."""
+    try:
+        return dict(read_json(folder / _WRITTEN))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def _report_files(grid: GridResults, inspected: Collection[str]) -> dict[str, bytes]:

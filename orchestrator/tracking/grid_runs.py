@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orchestrator.analysis.comparable import ablations_of, changed_places
+from orchestrator.analysis.comparable import ablations_of, changed_places, plain_labels
 from orchestrator.analysis.display_names import display_names
 from orchestrator.catalog import Catalog
 from orchestrator.core.events import OnProgress
@@ -49,15 +49,17 @@ class GridRuns:
         methods = {grid.label(cell): cell.method.name for cell in grid.all_cells}
         styles, titles = styles_of(methods), display_names(methods)
         ablations = ablations_of(grid.all_cells, {cell.id: grid.label(cell) for cell in grid.all_cells})
+        plain = plain_labels(methods)
         changed = changed_places(cell.place for cell in grid.all_cells)
 
         def label(result: Result) -> Labels:
             cell, name = result.cell, grid.label(result.cell)
             backbone, dataset = self._catalog.published_names(cell.backbone.name, cell.dataset.name)
+            printed = published_accuracy(cell.track, backbone, cell.domain, cell.shots, cell.method.name, dataset)
             return Labels(
                 name,
                 self._catalog.domain(cell.domain).title,
-                published_accuracy(cell.track, backbone, cell.domain, cell.shots, cell.method.name, dataset),
+                printed if name in plain and result.target_evaluation else None,
                 styles[name]["color"],
                 titles[name],
                 ablation=(cell.place, name) in ablations or cell.place in changed,

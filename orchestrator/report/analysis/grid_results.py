@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
-from orchestrator.analysis.comparable import ablations_of, changed_places, comparable_rows
+from orchestrator.analysis.comparable import ablations_of, changed_places, comparable_rows, plain_labels
 from orchestrator.analysis.display_names import display_names, summaries, title_of
 from orchestrator.analysis.raced_places import RacedPlace, left_out_cells
 from orchestrator.analysis.rows import NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
@@ -29,7 +29,7 @@ class GridResults:
         name, title, description: of the grid.
         results: in the order of the plan. If a cell is given several results, the last one counts.
         label_of: gives the label of a cell's method with its settings.
-        published_of: gives the accuracy that the paper prints for a row.
+        published_of: gives the accuracy that the paper prints for a row. Rows of a method's variants get none.
         names_of: gives the paper's names of backbones and datasets; without it, the paper's tables are left out.
         text_limits: the classes whose text vectors are equal, for each backbone and dataset that has such classes.
         read_predictions: reads the stored predictions of results. Most metrics need it, and so do verdicts on single
@@ -84,7 +84,10 @@ class GridResults:
     def rows(self) -> Sequence[Row]:
         """A row for each result and test split with a score."""
         scores = scores_of(self.results, self.metric, self.read_predictions)
-        return row_list(self.results, self.labels, scores, self.published_of)
+        plain, published_of = plain_labels(self.method_names), self.published_of or (lambda row: None)
+        return row_list(
+            self.results, self.labels, scores, lambda row: published_of(row) if row.method in plain else None
+        )
 
     @property
     def unscored(self) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import chain, product
 
-from orchestrator.analysis.comparable import base_protocol
+from orchestrator.analysis.comparable import base_protocol, plain_labels
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import Summary, seed_means, summarize
 from orchestrator.core.cell import Cell
@@ -25,8 +25,8 @@ class Measured:
     has ten images a class, so only a protocol with ``short_classes=take_all`` measures it at 16 shots.
 
     Attributes:
-        labels: (track, domain) -> method label -> method name, in the grid's order. If a label is the method's name
-            itself, the method's other labels are left out: they are variants, which have separate tables.
+        labels: (track, domain) -> method label -> method name, in the grid's order. Labels of variants are left out
+            (``plain_labels``): variants have separate tables.
         fixed: (track, label) of each method that draws nothing at random.
         seeds: the largest number of seeds of any position.
         selects_on_test: whether test labels may have chosen a setting.
@@ -145,6 +145,5 @@ def _labels(groups: Sequence[ComparisonGroup]) -> dict[tuple[str, str], dict[str
         names = {row.method: row.method_name for row in group.rows}
         labels.setdefault((group.place.track, group.place.domain), {}).update({m: names[m] for m in group.methods})
     return {
-        domain: {label: name for label, name in own.items() if label == name or name not in own}
-        for domain, own in labels.items()
+        domain: {label: own[label] for label in own if label in plain_labels(own)} for domain, own in labels.items()
     }

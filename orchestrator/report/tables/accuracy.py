@@ -111,14 +111,9 @@ def _explorer_row(group: ComparisonGroup, k: int, test: str, methods: list[str])
 
 
 def published_table(grid: GridResults) -> Table | None:
-    """Make a table with a row for each measured accuracy that the paper prints too; ``None`` if there is none.
-
-    Variants of a method are left out if the method itself was measured: the paper prints no variants.
-    """
-    unchanged = {row.method_name for row in grid.rows if row.method == row.method_name}
-    printed = [row for row in grid.rows if row.published is not None]
-    shown = (row for row in printed if row.method == row.method_name or row.method_name not in unchanged)
-    groups = grouped(shown, lambda r: (r.test, r.method, r.track, r.protocol, r.domain, r.backbone, r.k))
+    """Make a table with a row for each measured accuracy that the paper prints too; ``None`` if there is none."""
+    printed = (row for row in grid.rows if row.published is not None)
+    groups = grouped(printed, lambda r: (r.test, r.method, r.track, r.protocol, r.domain, r.backbone, r.k))
     if not groups:
         return None
     rows = []

@@ -127,7 +127,7 @@ def test_the_plan_counts_what_the_table_shows(folder: Path) -> None:
 
 def test_the_status_has_the_cells_and_the_last_run(folder: Path) -> None:
     status = printed("status", str(folder / "mini.yaml"), *command.options(folder), "--json")
-    assert status["cells"] == {"all": 27, "finished": 3, "failed": 0, "open": 24}
+    assert status["cells"] == {"all": 27, "finished": 3, "failed": 0, "open": 24, "left_out": 0}
     assert status["run"]["state"] == "ended"
     assert [run["grid"] for run in printed("status", "--store", str(folder / "runs"), "--json")["runs"]] == ["mini"]
     assert all(f"`{field}`" in PAGE for field in status if field != "format")

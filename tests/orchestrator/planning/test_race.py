@@ -110,6 +110,7 @@ def test_words_say_what_is_saved(grid: Grid, catalog: Catalog, tmp_path: Path) -
     end = blocks(first, store)[-1]
     line = end.race_line
     assert "4 of 8 methods out, 2 of 2 comparisons ended" in line
+    assert len(end.left_out) == 25
     assert line.endswith("25 of 104 cells (62% of their operations, about 16 s of one worker) saved")
     assert race_range(make_plan(grid, catalog, store), end, None) == "a race needs nothing more"
     for cell in make_plan(grid, catalog, store).todo:  # without --race

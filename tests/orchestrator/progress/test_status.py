@@ -98,9 +98,11 @@ def test_the_last_run_says_whether_it_was_a_race_and_what_it_left_out(
 ) -> None:
     assert was_raced(last_run(Files(tmp_path), "demo"), planned) == planned
     file = StatusFile(Files(tmp_path), "demo", "Demo", COMMAND + option)
-    file.write("ended", Snapshot(race="race: 3 of 4 methods out"))
+    file.write("ended", Snapshot(race="race: 3 of 4 methods out", left_out=1))
     assert was_raced(last_run(Files(tmp_path), "demo"), planned) == raced
-    assert "race: 3 of 4 methods out" in printed(status_view(Store(tmp_path), "demo", "Demo", []))
+    view = printed(status_view(Store(tmp_path), "demo", "Demo", ["a cell"]))
+    assert "race: 3 of 4 methods out" in view
+    assert "1 cell: 0 done, 0 to do, 0 failed, 1 left out" in view
 
 
 @pytest.mark.parametrize(

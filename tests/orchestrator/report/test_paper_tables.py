@@ -271,6 +271,9 @@ def test_variants_of_a_method_stay_out_and_zero_shot_stands_at_every_k() -> None
     assert {row[1].text for row in table.rows} == {"Zero-shot CLIP", *TITLES} - {"LayerNorm"}
     zero = [entry_of(table, {"k": k, "method": "Zero-shot CLIP"}, "MNIST").value for k in ("1", "16")]
     assert zero == [48.25, 48.25]
+    printed = {row.method for row in made.rows if row.published is not None}
+    assert printed == {"linear_probe", "tip_adapter", "lp_plus_plus", "lora", "atlas", "bolt"} & set(made.methods)
+    assert {"bolt", "rank 3"} <= set(made.methods)
 
 
 @pytest.fixture(scope="module")
