@@ -46,6 +46,7 @@ _OTHER_KINDS = (
     (b"^%PDF", "it is a PDF"),
     (b"^(PK\x03\x04|\x1f\x8b|Rar!|7z)", "it is an archive"),
     (b"^.{128}DICM", "it is DICOM"),
+    (b"^[\t\n\r -~\x80-\xff]*$", "it is text"),
     (b"^\xff\xd8\xff", "it is a JPEG of a kind that Pillow does not read"),
 )
 """Pattern of a file's first 200 bytes -> what the file is. For files that Pillow does not recognise as pictures."""

@@ -116,6 +116,8 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
     if unreadable:
         lines.append(f"not read: {len(unreadable):,} of {journal.count:,}")
     lines += [f"  {shown(row.path)}: {shown(row.error)}" for row in unreadable]
+    if any(row.path in given and row.error.endswith("it is text") for row in unreadable):
+        lines.append("to label the images that a file lists, give - in its place, and < FILE behind it")
     lines += [f"written: {path}" for path in (output, links) if path and labelled]
     typer.echo("\n".join(lines), err=True)
     return labelled

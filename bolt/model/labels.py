@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, BinaryIO
 
 import torch
@@ -202,7 +203,8 @@ def write_table(rows: Iterable[Row], stream: IO[str], *, as_json: bool, threshol
         stream.writelines(json.dumps(record) + "\n" for record in records)
         return
     first = next(records)
-    writer = csv.DictWriter(stream, [*first], lineterminator="\n")
+    lines = SimpleNamespace(write=lambda line: stream.write(line.removesuffix("\r\n") + "\n"))
+    writer = csv.DictWriter(lines, [*first], lineterminator="\r\n")  # so that Python 3.11 puts "\r" into quotes, too
     writer.writeheader()
     writer.writerows(chain([first], records))
 

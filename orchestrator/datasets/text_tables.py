@@ -6,9 +6,12 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-_NOT_WESTERN = re.compile(r"\0|[^\x00-\x7f]{3}|[^\x00-\x7fÀ-ÿ\u0152-\u017e\u2013-\u2026\u20ac\u2122°®©ªº«»]")
+_NOT_WESTERN = re.compile(
+    r"\0|[^\x00-\x7f]{3}|[^\x00-\x7fÀ-ÿ\u0152-\u017e\u2013-\u2026\u20ac\u2122°®©ªº«»]"
+    r"|[a-z][ŒŠŽŸ]|[A-Z][ŒŠŽŸ][a-z]|[^\W\d_][\u201a-\u2026\u2122][^\W\d_]"
+)
 """Pattern of a text that was wrongly decoded as Windows-1252: it has a NUL character, three characters beyond ASCII in
-a row, or a character that Western languages do not use."""
+a row, or a character that Western languages do not use. In Mac Roman and CP850, ``Käse`` is ``KŠse`` and ``K„se``."""
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 _REMARK = "read with {} between columns"

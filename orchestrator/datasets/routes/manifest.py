@@ -32,6 +32,7 @@ from orchestrator.util.units import listed
 SHOWN = 10
 
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
+_WHOLE = re.compile(r"\d+(\.0)?")
 _MARKS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 
 
@@ -261,6 +262,8 @@ def paths_and_labels(
             row = columns[name].index("") + 1
             raise UserError(f"row {row} has no {key}", where=str(table), hint=f"fill in the column {name!r}")
     paths, labels = columns[names.get("path", "path")], columns[names.get("label", "label")]
+    if any(map(str.isdecimal, labels)) and all(map(_WHOLE.fullmatch, labels)):
+        labels = [label.removesuffix(".0") for label in labels]  # a column of pandas with a missing value: 1.0 for 1
     if binary := next(filter(_BINARY.search, labels), None):
         what = f"the label {binary!r} holds control characters"
         raise UserError(what, where=str(table), hint="write labels as text")

@@ -245,7 +245,8 @@ def test_a_flat_psd_and_twelve_bits_are_read(tmp_path: Path) -> None:
         (b"\0\0\0\x20ftypavif" + bytes(20), "AVIF, and damaged"),
         (b'{"error": "not found"}', "JSON"),
         (bytes(128) + b"DICM", "DICOM"),
-        (b"what", "cannot read this kind"),
+        (b"pics/1.png\n", "it is text"),
+        (b"\1what", "cannot read this kind"),
     ],
 )
 def test_what_is_no_picture_is_called_what_it_is(data: bytes, said: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """``predict``: labels of folders, lists and files, and what is left to a person."""
 
 import csv
+import io
 import json
 import os
 import signal
@@ -143,6 +144,10 @@ def test_a_list_of_paths_may_name_files_folders_and_nothing(model: tuple[Path, M
     assert r"pics/\udcff.png" in run(model[0], raw).stdout
     nothing = run(model[0], "-", "-o", "none.csv", listed=b"nowhere.png\n")
     assert (nothing.exit_code, Path("none.csv").exists()) == (1, False)
+    Path("list.txt").write_bytes(listed)
+    assert "it is text" in (said := run(model[0], "list.txt", "pics").stderr)
+    assert "- in its place" in said
+    assert "- in its place" not in run(model[0], "pics").stderr
     for other in ("pics/0.png\r\n".encode("utf-16"), b"pics/0.png\0pics/1.png\0"):
         unread = run(model[0], "-", listed=other)
         assert (unread.exit_code, "one per line" in unread.stderr) == (1, True)
@@ -292,6 +297,17 @@ def test_equal_scores_are_taken_together_and_an_accuracy_that_cannot_be_had_name
             choose_threshold({NOTE: note}, 95)
     with pytest.raises(NoThreshold, match="held-out"):
         choose_threshold({}, 95)
+
+
+@pytest.mark.parametrize("sign", ["\r", "\n", "\r\n", ",", '"'])
+def test_a_table_holds_any_name(model: tuple[Path, Model], pictures: Path, sign: str) -> None:
+    """Regression: a carriage return began a new row on Python 3.11."""
+    name = f"a{sign}b.png"
+    picture(0).save(pictures / name)
+    run(model[0], name, "pics/1.png", "-o", "labels.csv")
+    content = Path("labels.csv").read_bytes()
+    assert [row["path"] for row in csv.DictReader(io.StringIO(content.decode(), newline=""))] == [name, "pics/1.png"]
+    assert content.replace(name.encode(), b"").count(b"\r") == 0
 
 
 def test_a_terminal_is_not_obeyed_and_a_file_has_the_true_path(model: tuple[Path, Model], pictures: Path) -> None:

@@ -83,6 +83,7 @@ READ: dict[str, tuple[str | bytes, tuple[str, str], str]] = {
     ),
     "an annotation tool's": ("image,id,choice,annotator\n" + _TOOL, ("cat", "dog"), "label from 'choice'"),
     "numbers with a point": ("path,label\n" + _ROWS("1.0", "2.0"), ("1.0", "2.0"), "describe an image"),
+    "whole numbers": ("path,label\n1.jpg,1\n2.jpg,2.0\n3.jpg,1.0\n4.jpg,2\n", ("1", "2"), "describe an image"),
     "folds": ("path,label,fold\n" + _ROWS("a,1", "b,2"), ("a", "b"), "not used: fold"),
     "yes and no": ("path,label,value\n" + _ROWS("cat,0", "dog,1"), ("cat", "dog"), "not used: value"),
 }
@@ -94,6 +95,8 @@ READ["x and y"] = ("x,y,fold\n" + _ROWS("a,1", "b,2"), ("a", "b"), "label from '
 REFUSED: dict[str, tuple[str | bytes, str]] = {
     "Cyrillic": (f"path,label\n{_ROWS('кот', 'пес')}".encode("cp1251"), "neither UTF-8 nor"),
     "Japanese": (f"path,label\n{_ROWS('ネコ', 'イヌ')}".encode("shift-jis"), "neither UTF-8 nor"),
+    "Mac Roman": (f"path,label\n{_ROWS('Käse', 'Brot')}".encode("mac-roman"), "neither UTF-8 nor"),
+    "CP850": (f"path,label\n{_ROWS('Käse', 'Brot')}".encode("cp850"), "neither UTF-8 nor"),
     "marks of parts": ("image,art,is_train,is_test\n" + _ROWS("cat,1,0", "dog,0,1"), "which rows are for training"),
     "a hint that fits": ("image,width,breed\n" + _BREEDS, "--column label=breed"),
     "a coordinate": ("file,x,y,species\n" + _ROWS("7,0,cat", "7,5,dog"), "has no column 'label'"),
