@@ -70,7 +70,7 @@ class Overrides:
             key, equals, text = option.partition("=")
             key = key.strip()
             where = f"--set {shorten(option)}"
-            if not equals or not key:
+            if not equals or not key or not text.strip():
                 raise UserError("not of the form key=value", where=where, hint="for example --set shots=[1,4]")
             if given.setdefault(key, text) != text:
                 raise UserError(f"{key} has two values", where=where, hint=f"give both as a list: --set {key}=[A,B]")

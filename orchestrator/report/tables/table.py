@@ -54,9 +54,8 @@ class Entry:
 
     @property
     def deviation(self) -> str:
-        """The deviation as text, such as ``± 0.45``; empty if there is none, or if it rounds to zero."""
-        text = f"{self.std or 0.0:.{self.digits}f}"
-        return f"± {text}" if float(text) else ""
+        """The deviation as text, such as ``± 0.45``; empty if there is none."""
+        return "" if self.std is None else f"± {self.std:.{self.digits}f}"
 
     @property
     def plain(self) -> str:

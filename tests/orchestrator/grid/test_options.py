@@ -75,6 +75,7 @@ def test_set_overrides(load: LoadGrid, options: list[str], check: Callable[[Cell
         ({"only": ["k=3"]}, "--only k=3", ("'3'", "0, 1, 4")),
         ({"only": ["k=0", "method=trained"]}, "--only k=0 --only method=trained", ("no cell",)),
         ({"set_": ["shots"]}, "--set shots", ("key=value",)),
+        ({"set_": ["fine_tuning.epochs="]}, "--set fine_tuning.epochs=", ("key=value",)),
         ({"set_": ["shot=[1]"]}, "--set shot=[1]", ("'shot'", "'shots'")),
         ({"set_": ["shots=[0]"]}, "--set: shots[0]", ("greater than or equal to 1",)),
         ({"set_": ["shots=[x]"]}, "--set: shots[0]", ("'x'", "integer")),

@@ -41,6 +41,7 @@ def test_at_test_time_zero_shot_has_no_seeds_and_the_others_have() -> None:
     assert (group.ks, group.seed_counts, group.fixed) == ((0,), (3, 3), {"Zero-shot"})
     table = main_table(arranged, group)
     assert [row[1].plain for row in table.rows] == ["50.00", "62.00 ± 1.00 (+12.00)"]
+    assert replace(table.rows[1][1], std=0.001).plain == "62.00 ± 0.00 (+12.00)"  # not as with one seed
     by_dataset = dataset_table(arranged, group, 0)
     assert by_dataset.rows[-1][0].text == "mean"
     assert [entry.text for entry in by_dataset.rows[-1][1:]] == ["50.00", "62.00"]
