@@ -16,7 +16,9 @@ from urllib.parse import unquote_plus
 _WORDNET = re.compile(r"(n\d{8})(?:[\s._-]+(.*[^\W\d_].*))?")
 """A WordNet id, alone or in front of words, as in ``n02085620-Chihuahua``."""
 
-_NUMBERED = re.compile(r"(\d{1,9})([\s._-]+)(\D.*)")
+_NUMBERED = re.compile(
+    r"(?:(?:c|(?:class|cls|klasse|classe|clase|label|category|id)[\s._-]*))?(\d{1,9})([\s._-]+)(\D.*)", re.I
+)
 _CODE = re.compile(
     r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+|nan|n/?a|none|null|true|false|yes|no|.*[][{}|;].*"
     r"|(class|cls|klasse|classe|clase|label|category|type|group|cluster|folder|species|item|object|id|img|image)[\W_]*"
@@ -61,8 +63,8 @@ def class_words(names: Sequence[str]) -> ClassWords:
     """Return words for prompts, made from the names of class folders.
 
     - A WordNet id becomes the name of its class. An id in front of words is dropped.
-    - A number in front is dropped if it only counts the classes: if it begins with 0 (``01_cat``), if a point follows
-      it, or if every class has a different number.
+    - A number in front, also behind a word such as ``class``, is dropped if it only counts the classes: if it begins
+      with 0 (``01_cat``), if a point follows it, or if every class has a different number.
     - A number stays if another class has the same words after its number (``2_door``, ``4_door``), or if no words
       follow it (``747-400``). A number before a hyphen stays too (``18-wheeler``), unless it begins with 0 or the
       numbers of all classes run from 0 or 1 without a gap.

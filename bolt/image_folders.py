@@ -17,8 +17,8 @@ from PIL import Image
 from bolt.clip.picture_files import register_formats
 
 PARTS = {
-    "train": ("train", "training", "trainval"),
-    "test": ("test", "testing"),
+    "train": ("train", "training", "trainval", "trn"),
+    "test": ("test", "testing", "tst"),
     "val": ("val", "valid", "validation", "dev"),
 }
 """Part -> the usual names of its folder, in lower case."""
@@ -33,7 +33,7 @@ _NAMES_OF_PARTS = {part: re.compile(rf"(?:{'|'.join(names)})(?:{_ALIKE})*") for 
 _PORTION = r"(?:fold|split|batch|chunk|shard|images?(?:[\W_]*part)?)[\W_]*\d+"
 
 _LIKE_PARTS = re.compile(
-    r"(?<![^\W\d_])(train|training|trainset|test|testing|testset|val|valid|validation|eval|evaluation|dev|holdout|pred"
+    r"(?<![^\W\d_])(train|training|trainset|trn|test|testing|testset|tst|val|valid|validation|eval|evaluation|dev|holdout|pred"
     r"|prediction|predictions|unlabell?ed|entrenamiento|entra[iî]nement|apprentissage|treino|treinamento|addestramento"
     rf"|trainingsdaten|testdaten|validierung|pruebas?|teste|обучение|тест)(?![^\W\d_])|({_PORTION})"
     r"|(训练|訓練|学習|학습|훈련)|(测试|測試|テスト|테스트)|(验证|驗證|検証|검증)"
@@ -242,8 +242,8 @@ def part_of(name: str) -> str | None:
 
 
 def is_portion(name: str) -> bool:
-    """Return whether a folder's name means a numbered portion of the images, such as ``batch_1``."""
-    return re.fullmatch(_PORTION, name.casefold()) is not None
+    """Return whether a folder's name means a numbered portion of the images: ``batch_1``, a camera's ``100CANON``."""
+    return re.fullmatch(_PORTION + r"|[1-9]\d\d\w{5}", name.casefold()) is not None
 
 
 def dataset_folder(folder: Path) -> Path:

@@ -23,6 +23,8 @@ _SENTENCE = re.compile(rf"{_PROMPT}|(\S+\s+){{3,}}(?!(sub)?spp?\.|etc\.)[^\WA-Z]
 """Matches what stands in the column of the word by mistake: a prompt, or a sentence. It does not match a species with
 its author, such as ``Pelargonium capitatum (L.) L'Hér.``"""
 
+_WHOLE = re.compile(r"(\d{1,9})(\.0)?", re.ASCII)
+
 _NO_SENTENCE = re.compile(r"[\W\d_]*|n\d{8}")
 """Matches a field without letters, and an id of WordNet, as ``imagenet_class_index.json`` has them."""
 
@@ -181,5 +183,10 @@ def _by_plain(names: Collection[str]) -> dict[str, str]:
 
 
 def letters_of(name: str) -> str:
-    """Return the letters and digits of a name in lower case. Two spellings of one name give the same result."""
+    """Return the letters and digits of a name in lower case. Two spellings of one name give the same result.
+
+    For a whole number, such as ``007`` or ``7.0``, return the number.
+    """
+    if number := _WHOLE.fullmatch(name):
+        return str(int(number[1]))
     return "".join(letter for letter in unicodedata.normalize("NFC", name).casefold() if letter.isalnum())

@@ -51,6 +51,7 @@ _TO_PARQUET = "write it as parquet first: datasets.load_from_disk(FOLDER)['train
 
 _MARKS_PART = re.compile(r"(is[\s._-]?)?(train|test|val)(ing|id|idation)?([\s._-]?(set|image|img|split|flag))?", re.I)
 _OTHER_PART = re.compile("test|val|dev|holdout")
+_LEFT_OUT = re.compile(r"(is[\W_]*)?(reject|ignor|skip|exclud|discard|delet|invalid)\w*", re.I)
 _YES_NO = {"0", "1", "0.0", "1.0", "true", "false", "yes", "no"}
 
 _OF_IMAGES = re.compile("path|file|name|image|img|photo|pic", re.I)
@@ -313,6 +314,10 @@ def choose_columns(
         rest = [name for name in rest if name not in marks]
     if unused := [name for name in rest if name not in chosen.values()]:
         notes.append(f"columns that are not used: {listed(unused, SHOWN)}")
+    for name in unused:
+        values = {*columns[name]}
+        if len(values) > 1 and any(map(_LEFT_OUT.fullmatch, (name, *values))):
+            notes.append(f"the column {name!r} may say which images to leave out; all are used: remove their rows")
     return chosen, notes
 
 

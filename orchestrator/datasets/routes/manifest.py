@@ -32,7 +32,7 @@ from orchestrator.util.units import listed
 SHOWN = 10
 
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
-_WHOLE = re.compile(r"\d+(\.0)?")
+_WHOLE = re.compile(r"\d{1,9}(\.0)?")
 _MARKS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 
 
@@ -156,7 +156,8 @@ def _read_file(path: Path) -> Table:
         raise UserError(f"has two columns {twice[0]!r}", where=str(path), hint="rename one of them")
     uneven = next((number for number, row in enumerate(rows, start=1) if len(row) != len(names)), None)
     if uneven is not None:
-        raise UserError(f"row {uneven} and the header have different numbers of fields", where=str(path))
+        what = f"row {uneven} and the header have different numbers of fields"
+        raise UserError(what, where=str(path), hint="the first line must be the header, with the columns' names")
     return Table({name: [row[index] for row in rows] for index, name in enumerate(names)}, notes)
 
 
@@ -250,6 +251,8 @@ def paths_and_labels(
             if key == "label" and len(marks) > 1:
                 hint = f"if {listed(marks, SHOWN)} are classes, keep only the rows with exactly one 1; otherwise say "
                 hint += "which column has each image's label: --column label=NAME"
+            if any(column in values for column, values in columns.items()):
+                hint = "add a first line that names the columns, such as path,label"
             if key == "path" and any(name.casefold().startswith("pixel") for name in columns):
                 hint = "the table seems to hold pixels: write them as image files, in a folder for each class"
             if table.suffix == ".tar":
@@ -262,8 +265,9 @@ def paths_and_labels(
             row = columns[name].index("") + 1
             raise UserError(f"row {row} has no {key}", where=str(table), hint=f"fill in the column {name!r}")
     paths, labels = columns[names.get("path", "path")], columns[names.get("label", "label")]
-    if any(map(str.isdecimal, labels)) and all(map(_WHOLE.fullmatch, labels)):
-        labels = [label.removesuffix(".0") for label in labels]  # a column of pandas with a missing value: 1.0 for 1
+    whole = all(map(_WHOLE.fullmatch, labels))
+    if whole and len(plain := {label: str(int(float(label))) for label in {*labels}}) > len({*plain.values()}):
+        labels = [plain[label] for label in labels]  # 1.0 beside 1, of a column of pandas that lacked a value
     if binary := next(filter(_BINARY.search, labels), None):
         what = f"the label {binary!r} holds control characters"
         raise UserError(what, where=str(table), hint="write labels as text")
@@ -296,7 +300,8 @@ def find_files(
 ) -> list[str]:
     """Return the path of each row's image below ``folder``.
 
-    If a path fits several images, it means the one that lies in a folder of the row's split, or of its label.
+    If a path fits several images, it means the one that lies in a folder of the row's split, of its label, or of the
+    part that the table's name states.
 
     Raises ``UserError`` for an image that is missing or listed twice, and for a path that leaves the folder or fits
     several images.
@@ -308,7 +313,7 @@ def find_files(
             raise UserError(what, where=str(table), hint="put the table into a folder that holds all its images")
     given = [posixpath.normpath(path) for path in given]
     if not all(is_inside(path) and os.path.isfile(folder / path) for path in given):
-        given = _matched(given, folder, table, [splits, labels])
+        given = _matched(given, folder, table, [splits, labels, [part_in(table.stem)] * len(given)])
     labelled: dict[str, str] = {}
     for row, (path, label) in enumerate(zip(given, labels, strict=True), start=1):
         if path in labelled:
@@ -325,10 +330,13 @@ def _matched(
     """Return for each path of ``given`` the image that it means, as a path below ``folder``.
 
     A path that leads to a file means this file. Any other path may be the end of an image's path: ``1.jpg`` or ``1``
-    means ``dog/1.jpg``. If some path fits no image, the table's paths may begin in a folder above ``folder``. Then
-    their first folder is removed, then the second, and so on, until what is left of each path is the whole path of an
-    image below ``folder``. Only folders that all paths share are removed: without ``dog`` and ``cat``,
-    ``dog/1.jpg`` and ``cat/1.jpg`` would both become ``1.jpg``.
+    means ``dog/1.jpg``, and ``1`` may mean ``dog/0001.jpg``, because spreadsheets drop zeros.
+
+    If some path fits no image, the table's paths may begin in a folder above ``folder``. Then their first folder is
+    removed, then the second, and so on, until what is left of each path is the whole path of an image below ``folder``.
+    Only folders that all paths share are removed: without ``dog`` and ``cat``, ``dog/1.jpg`` and ``cat/1.jpg`` would
+    both become ``1.jpg``. If the paths begin at the root or at a server, the folders here may have other names: what is
+    left may be the end of an image's path, unless a removed folder is a part, such as ``train``.
 
     ``kept_by``: columns, such as the labels, whose values are often names of folders. Of several images, a path means
     those in a folder that has the name of the row's value.
@@ -336,12 +344,14 @@ def _matched(
     Raises ``UserError`` if a path fits no image, or several images.
     """
     images = [path.relative_to(folder).as_posix() for path in images_below(folder)]
-    ends: defaultdict[str, list[str]] = defaultdict(list)
+    ends, numbered = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for image in images:
         for key in {_plain(image), _plain(str(PurePosixPath(image).with_suffix("")))}:
             steps = key.split("/")
             for start in range(len(steps)):
                 ends["/".join(steps[start:])].append(image)
+            if steps[-1].isdecimal():
+                numbered[str(int(steps[-1]))].append(image)
 
     def matches(path: str, above: str) -> list[str]:
         if is_inside(path) and os.path.isfile(folder / path):  # Path.is_file would raise for a name that is too long
@@ -349,7 +359,8 @@ def _matched(
         rest = path.removeprefix(above)
         found = ends.get(_plain(rest), [])
         whole = [image for image in found if image.count("/") == rest.count("/")]
-        return whole if above else whole or found
+        of_server = path.startswith("/") or ":" in path.partition("/")[0]
+        return whole if above and (not of_server or part_in(above)) else whole or found or numbered[rest]
 
     steps = given[0].split("/")
     tops = ["/".join(steps[:length]) + "/" for length in range(1, len(steps))]

@@ -97,6 +97,15 @@ def test_a_table_that_counts_from_another_number_is_refused(tmp_path: Path) -> N
     assert class_words(["1", "40"], tmp_path / "words.csv").words == {"1": "dog", "40": "40"}  # ids, one without a word
 
 
+@pytest.mark.parametrize("written", ["0 1 10", "00 01 10", "0.0 1.0 10.0"])
+@pytest.mark.parametrize("names", [["0", "1", "10"], ["00000", "00001", "00010"]])
+def test_a_number_is_a_class_however_it_is_written(written: str, names: list[str], tmp_path: Path) -> None:
+    """Regression: class 10 had the word of 1.0, and GTSRB's table of words was refused."""
+    rows = zip(written.split(), ("cat", "dog", "fox"), strict=True)
+    (tmp_path / "words.csv").write_text("ClassId,Name\n" + "".join(f"{number},{word}\n" for number, word in rows))
+    assert [*class_words(names, tmp_path / "words.csv").words.values()] == ["cat", "dog", "fox"]
+
+
 def test_a_species_with_its_author_is_no_sentence(tmp_path: Path) -> None:
     """Regression: Pl@ntNet's table of species was refused."""
     (tmp_path / "words.csv").write_text("p,Pelargonium capitatum (L.) L'Hér.\nq,birds of genus Parus spp.\n")

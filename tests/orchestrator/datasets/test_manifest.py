@@ -117,6 +117,9 @@ _FOUND = {
     "other separators and case": ("Photos\\0.PNG,a\nPhotos\\1.PNG,b", ["photos/0.png", "photos/1.png"]),
     "paths of another computer": ("C:\\data\\x\\0.png,a\nC:\\data\\x\\1.png,b", ["x/0.png", "x/1.png"]),
     "paths from the root of a project": ("set/x/0.png,a\nset/x/1.png,b", ["x/0.png", "x/1.png"]),
+    "paths of an annotation tool": ("/data/upload/1/0.png,a\n/data/upload/1/1.png,b", ["mine/0.png", "mine/1.png"]),
+    "addresses": ("https://a.b/x/0.png,a\nhttps://a.b/x/1.png,b", ["y/0.png", "y/1.png"]),
+    "numbers of a spreadsheet": ("0,a\n10,b", ["x/0000.png", "x/0010.png"]),
     "images in a folder of their own": ("a/0.png,a\nb/0.png,b", ["images/a/0.png", "images/b/0.png"]),
 }
 
@@ -137,6 +140,8 @@ def test_paths_lead_to_the_only_images_that_they_can_mean(tmp_path: Path, case: 
         ("dog/1.png,dog\ncat/1.png,cat", ["cat/1.png", "fox/1.png"], "1 of 2 images are not there:\n  dog/1.png"),
         ("/data/train/1.png,a\n/data/train/2.png,b", ["test/1.png", "test/2.png"], "2 of 2 images are not there"),
         ("1,a\n2,b", ["x/1.png", "y/1.png", "x/2.png"], "row 1: 1 may mean x/1.png or y/1.png"),
+        ("1,a\n2,b", ["x/01.png", "x/001.png", "x/2.png"], "row 1: 1 may mean x/001.png or x/01.png"),
+        ("/x/1.png,a\n/y/2.png,b", ["z/1.png", "z/2.png"], "2 of 2 images are not there"),
     ],
 )
 def test_an_image_of_another_path_is_not_taken(tmp_path: Path, rows: str, images: list[str], expected: str) -> None:
@@ -167,6 +172,7 @@ def test_parts_and_labels_choose_between_images_of_one_name(tmp_path: Path) -> N
         (tmp_path / image).touch()
     labels, parts = ["cat", "cat", "cat", "dog"], ["train", "test", "val", "val"]
     assert find_files(["1.jpg"] * 4, labels, tmp_path, Path(), parts) == images
+    assert find_files(["1.jpg"], ["cow"], tmp_path, Path("train.csv")) == ["train/1.jpg"]
     with pytest.raises(UserError, match="may mean"):
         find_files(["1.jpg"], ["cow"], tmp_path, Path())
 

@@ -83,7 +83,14 @@ READ: dict[str, tuple[str | bytes, tuple[str, str], str]] = {
     ),
     "an annotation tool's": ("image,id,choice,annotator\n" + _TOOL, ("cat", "dog"), "label from 'choice'"),
     "numbers with a point": ("path,label\n" + _ROWS("1.0", "2.0"), ("1.0", "2.0"), "describe an image"),
-    "whole numbers": ("path,label\n1.jpg,1\n2.jpg,2.0\n3.jpg,1.0\n4.jpg,2\n", ("1", "2"), "describe an image"),
+    "whole numbers": ("path,label\n1.jpg,1\n2.jpg,2.0\n3.jpg,1.0\n4.jpg,02\n", ("1", "2"), "describe an image"),
+    "rejected": (
+        "path,label,answer\n" + _ROWS("cat,reject", "dog,accept"),
+        ("cat", "dog"),
+        "which images to leave out",
+    ),
+    "excluded": ("path,label,exclude\n" + _ROWS("cat,1", "dog,0"), ("cat", "dog"), "which images to leave out"),
+    "nothing rejected": ("path,label,skip\n" + _ROWS("cat,0", "dog,0"), ("cat", "dog"), "not used: skip"),
     "folds": ("path,label,fold\n" + _ROWS("a,1", "b,2"), ("a", "b"), "not used: fold"),
     "yes and no": ("path,label,value\n" + _ROWS("cat,0", "dog,1"), ("cat", "dog"), "not used: value"),
 }
@@ -110,6 +117,8 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "classes like parts": ("path,art\n" + _ROWS("train", "festival"), "--column label=art"),
     "a label for each image": ("path,label\n1.jpg,a\n2.jpg,b\n3.jpg,c\n", "every class needs at least two images"),
     "no header": (_ROWS("cat", "dog"), "the first line has the image 1.jpg"),
+    "ids without header": (_ROWS("cat", "dog").replace(".jpg", ""), "add a first line"),
+    "a title": ("My pictures\npath,label\n" + _ROWS("cat", "dog"), "must be the header"),
     "coarser names": ("path,label,class_name\n" + _ROWS("1,cat", "2,cat"), "--column label=class_name"),
     "several columns": ("datei,art,wer\n" + _ROWS("cat,me", "dog,me"), "--column label=art"),
     "a spreadsheet": ("PK", "save a spreadsheet as CSV"),
@@ -288,6 +297,7 @@ def test_images_that_belong_together_and_may_be_split_are_remarked(column: str, 
         ("IMG_2026010{0}_03040{1}", False), ("IMG-2026010{0}-WA000{1}", False),
         ("WhatsApp Image 2026-01-0{0} at 10.00.0{1}", False), ("2026-01-0{0} 10.00.0{1}", False),
         ("200{0}_00002{1}", False), ("batch{0}/IMG_{1}", False), ("Images Part {0}/IMG_{1}", False),
+        ("10{0}CANON/IMG_{1}", False),
     ],
 )  # fmt: skip
 def test_frames_and_slices_that_may_be_split_are_remarked(name: str, noted: bool, tmp_path: Path) -> None:
@@ -374,6 +384,12 @@ def test_a_column_that_marks_training_rows_is_not_ignored(column: str, yes: str,
     table = _csv(tmp_path, f"path,label,{column}", f"cat,{yes}", f"dog,{yes}", f"cat,{no}", f"dog,{yes}")
     with pytest.raises(UserError, match=f"{column}.* seems to say which rows are for training"):
         find_layout(table)
+
+
+def test_a_column_of_short_names_for_the_parts_states_them(tmp_path: Path) -> None:
+    """Regression: the user's own parts were divided anew."""
+    table = _csv(tmp_path, "path,label,phase", "cat,trn", "dog,trn", "cat,tst", "dog,tst")
+    assert find_layout(table).route["columns"]["split"] == "phase"
 
 
 @pytest.mark.parametrize("others", ["PublicTest PrivateTest", "val", "Dev", "holdout"])
