@@ -144,4 +144,4 @@ def make_verdict(
         needed = (None, None) if level else more(place, LEVEL / max(len(best) - 1, 1))
         n = int(tests.n[place])
         pairs.append(Pair(scores[i].method, scores[j].method, difference, interval, n, level, *needed))
-    return Verdict(scope, tuple(methods), tuple(pairs), most, images, smallest_difference, raced)
+    return Verdict(scope, tuple(methods), tuple(pairs), most, images, smallest_difference, raced=raced)

@@ -98,6 +98,8 @@ class Verdict:
         n: number of datasets, or of seeds if the verdict is about one dataset.
         images: number of test images if the verdict is about one dataset, else ``None``.
         smallest_difference: the smallest difference that matters, in points.
+        same_supports: whether a method was adapted once for several of the datasets. The verdict is then true for these
+            support images only, because others would change the results on all of these datasets at once.
         raced: whether a race excluded methods, which were then measured on fewer datasets.
         race_goes_on: whether this race still waits for measurements, so that it may exclude more methods.
         k: images per class; 0 on a track without k.
@@ -111,6 +113,7 @@ class Verdict:
     n: int
     images: int | None = None
     smallest_difference: float = SMALLEST_DIFFERENCE
+    same_supports: bool = False
     raced: bool = False
     race_goes_on: bool = False
     k: int = 0
@@ -211,7 +214,7 @@ class Verdict:
         """
         shown = display_names or {}
         listed = ", ".join(shown.get(method, method) for method in self.best_set)
-        where = _SCOPE_TEXTS[self.scope]
+        where = _SCOPE_TEXTS[self.scope] + " with these support images" * self.same_supports
         if self.outcome == "single":
             return f"one method only{where}: {listed}" if listed else f"no method to compare{where}"
         if self.raced:

@@ -77,6 +77,7 @@ def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[s
         "scope": verdict.scope,
         "n": verdict.n,
         "images": verdict.images,
+        "same_supports": verdict.same_supports,
         "raced": verdict.raced,
         "smallest_difference": verdict.smallest_difference,
         "outcome": verdict.outcome,
@@ -197,4 +198,5 @@ def _over_datasets(
     # If lower scores are better, all signs were flipped. Means get their sign back. Leads keep the flipped sign, so
     # that the better method has a positive lead.
     methods = tuple(replace(one, mean=sign * one.mean + 0.0) for one in found.methods)
-    return replace(found, methods=methods, race_goes_on=goes_on)
+    shared = len({(row.domain, row.dataset) for row in rows}) < len({(row.domain, row.test) for row in rows})
+    return replace(found, methods=methods, race_goes_on=goes_on, same_supports=shared)

@@ -122,6 +122,20 @@ def test_accuracy_after_each_epoch_is_a_mean_over_targets_with_a_deviation_over_
     assert accuracy_after_epochs(fewshot, fewshot.groups[0], 4) is None
 
 
+def test_a_verdict_over_test_sets_of_one_adaptation_is_about_its_support_images() -> None:
+    """Of two equal methods, one was called the best in half of made-up draws: a seed moves all test sets together."""
+    names = ("ants", "bees", "cats", "dogs", "elks", "foxes")
+    results = [
+        result(cell(method, "ants", seed=seed, track="cross_dataset", evaluate_on=names), *(more + i for i in range(6)))
+        for method, more in (("bolt", 60.0), ("linear_probe", 50.0))
+        for seed in (1, 2)
+    ]
+    (series, *_) = arrange(results).verdicts
+    assert [verdict.same_supports for verdict in series.verdicts] == [True]
+    assert series.verdicts[0].statement() == "best with these support images: BOLT"
+    assert not arrange(grid({"bolt": 60.0, "linear_probe": 50.0})).verdicts[0].verdicts[0].same_supports
+
+
 def test_means_across_datasets_are_not_called_shifted() -> None:
     of = cell("bolt", "ants", track="cross_dataset", evaluate_on=("ants", "bees"))
     arranged = arrange([result(of, 60.0, 40.0)])
