@@ -235,7 +235,8 @@ def _remarks(number: FieldNumber) -> tuple[str, ...]:
 def _measured_lines(grid: GridResults) -> dict[TableKey, list[Line]]:
     """Return the lines that the grid has measured, by setting, metric and backbone.
 
-    Variants of a method have separate lines, and so have several protocols.
+    Variants of a method have separate lines, and so have several protocols. As in print, results on other datasets than
+    the target are those from ImageNet, and a test set with some of the target's classes is scored among its own.
     """
     several, chosen = len({group.place.protocol for group in grid.groups}) > 1, set[tuple[int, str, str]]()
     scores: dict[TableKey, dict[tuple[int, str, str], dict[str, dict[int, float]]]] = {}
@@ -247,12 +248,15 @@ def _measured_lines(grid: GridResults) -> dict[TableKey, list[Line]]:
             backbone = grid.names_of(row.backbone, "")[0] if grid.names_of else None
             metric = _METRICS.get(row.evaluated_on, "accuracy")
             dataset = row.evaluated_on if metric == "accuracy" else row.dataset
+            if setting in ("cross_dataset", "domain_generalisation") and row.dataset != IMAGENET:
+                continue
             if backbone is not None and dataset in _COLUMNS and (metric != "accuracy" or setting != "base_to_new"):
                 by_line = scores.setdefault((setting, metric, backbone), {})
                 method = grid.display_names.get(row.method, row.method)
                 line = row.k, method, f"{_HERE}, {row.protocol}" if several else _HERE
                 chosen |= {line} if row.selects_on_test else set()
-                by_line.setdefault(line, {}).setdefault(dataset, {})[row.seed] = row.accuracy
+                accuracy = row.accuracy if row.accuracy_own_classes is None else row.accuracy_own_classes
+                by_line.setdefault(line, {}).setdefault(dataset, {})[row.seed] = accuracy
     return {
         key: [(*line, _entries(own, *_halves(scores, key, line), chosen=line in chosen)) for line, own in lines.items()]
         for key, lines in scores.items()

@@ -13,6 +13,8 @@ from orchestrator.catalog import load_catalog
 from orchestrator.cli.app import app
 from orchestrator.report.paper.field import (
     AVERAGES,
+    IMAGENET,
+    VARIANTS,
     FieldNumber,
     field_numbers,
     field_sources,
@@ -153,6 +155,27 @@ def test_the_h_of_measured_averages_is_taken_of_the_averages() -> None:
     )
     assert (base[-1], new[-1]) == (75.0, 70.0)
     assert (h[-1], h[0]) == (pytest.approx(2 * 75 * 70 / 145), pytest.approx(2 * 70 * 80 / 150))
+
+
+def test_results_on_other_datasets_are_those_from_imagenet_among_their_own_classes() -> None:
+    """Numbers among 1,000 classes stood beside published ones among 200, and those from DTD beside ImageNet's."""
+    of = cell("coop", IMAGENET, 16, 1, domain="eleven", track="ood", evaluate_on=(IMAGENET, *VARIANTS))
+    shifted = result(of, 70.0, 60.0, 50.0, 30.0, 40.0)
+    partial = tuple(
+        replace(one, accuracy_own_classes=48.0, accuracy_zero_shot_own_classes=47.0) if name.endswith("_a") else one
+        for name, one in zip((IMAGENET, *VARIANTS), shifted.evaluations, strict=True)
+    )
+    table = beside([replace(shifted, evaluations=partial)])["From ImageNet to its variants, ViT-B/16"]
+    assert lines(table, "CoOp")["measured here"][:5] == [70.0, 60.0, 50.0, 48.0, 40.0]
+    across = [
+        result(
+            cell("coop", name, 16, 1, domain="eleven", track="cross_dataset", evaluate_on=("eleven_eurosat",)), value
+        )
+        for name, value in ((IMAGENET, 46.0), ("eleven_dtd", 30.0))
+    ]
+    found = lines(beside(across)["From ImageNet to the ten other datasets, ViT-B/16"], "CoOp")["measured here"]
+    assert [value for value in found if value is not None] == [46.0]
+    assert beside(across[1:]) == {}
 
 
 def test_an_incomplete_average_and_a_grid_of_other_datasets_have_no_numbers() -> None:
