@@ -20,17 +20,20 @@ _OF_GROUPS = re.compile(
 )  # fmt: skip
 """Matches a column that says which images belong together, as ``patient_id`` does, but not ``patient_age``."""
 
-_BY_DATE = re.compile(r"\D*20\d\d\D?\d\d\D?\d\d(-WA\d+|(\D| at )\d\d\D?\d\d\D?\d\d(\d{3})?)|\D*(19|20)\d\d_\d{6}")
+_BY_DATE = re.compile(r"\D*20\d\d\D?\d\d\D?\d\d(-WA\d+|(\D| \D{1,9} )\d\d\D?\d\d\D?\d\d(\d{3})?)|\D*(19|20)\d\d_\d{6}")
 """Matches the name that a phone gives a photograph by date and time, such as ``IMG_20260102_030405`` or ``WhatsApp
 Image 2026-01-02 at 10.00.01``, and PASCAL VOC's by year, ``2007_000027``."""
 
 _IN_SERIES = re.compile(
-    r"(.+[\W_])(?:left|right|front|back|side|top|red|green|blue|nir|rf\.[\da-f]{32}"
+    r"(.+[\W_])(?:left|right|front|back|side|top|red|green|blue|nir"
     r"|(?:new)?\d*(?:deg|pixel|flip|rot|mirror|aug)[^\W_]*)"
     r"|(.*\d.*\D)\d+", re.I
 )  # fmt: skip
 """Matches a name with a number before its last number, as frames of videos have, and a name that ends in a view
-(``10_left``) or a change (``7_flipLR``, ``cat_jpg.rf.HASH``)."""
+(``10_left``) or a change (``7_flipLR``)."""
+
+_CHANGED = re.compile(r"_[a-z]{3,4}\.rf\.[\da-f]{32}", re.I)
+"""Matches what Roboflow adds to the names of augmented copies, as in ``cat_jpg.rf.HASH``."""
 
 SERIES = "the names look like frames of videos, slices of scans, views or augmented copies: images of one series"
 _TOO_GOOD = "in both parts, training and test, which makes results too good"
@@ -105,8 +108,9 @@ def _first_part(path: str | PurePath) -> tuple[str, str]:
     *folders, name = PurePath(path).parts
     stem = name.rpartition(".")[0] or name
     text = "/".join([*(folder for folder in folders if part_of(folder) is None and not is_portion(folder)), stem])
-    match = None if _BY_DATE.fullmatch(stem) else _IN_SERIES.fullmatch(text)
-    return (match[1] or match[2] if match else ""), text
+    plain = _CHANGED.sub("", text)
+    match = None if _BY_DATE.fullmatch(_CHANGED.sub("", stem)) else _IN_SERIES.fullmatch(plain)
+    return (match[1] or match[2] if match else plain * (plain != text)), text
 
 
 def table_rows(

@@ -297,7 +297,9 @@ def test_images_that_belong_together_and_may_be_split_are_remarked(column: str, 
         ("IMG_2026010{0}_03040{1}", False), ("IMG-2026010{0}-WA000{1}", False),
         ("WhatsApp Image 2026-01-0{0} at 10.00.0{1}", False), ("2026-01-0{0} 10.00.0{1}", False),
         ("200{0}_00002{1}", False), ("batch{0}/IMG_{1}", False), ("Images Part {0}/IMG_{1}", False),
-        ("10{0}CANON/IMG_{1}", False),
+        ("10{0}CANON/IMG_{1}", False), ("clip{0}_mp4-{1}_jpg.rf." + "0a" * 16, True),
+        ("IMG_{0}{1}_jpg.rf." + "0a" * 16, False), ("2026010{0}_03040{1}_jpg.rf." + "0a" * 16, False),
+        ("Bildschirmfoto 2026-01-0{0} um 10.00.0{1}", False), ("2026010{0}_frame_00000{1}", True),
     ],
 )  # fmt: skip
 def test_frames_and_slices_that_may_be_split_are_remarked(name: str, noted: bool, tmp_path: Path) -> None:
