@@ -139,8 +139,8 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
     """Return images, labels and class names from a folder with one sub-folder of images per class.
 
     The class folders may be in the folder itself or in its ``train/``. :func:`bolt.class_words.class_words` makes class
-    names from the folders' names. A folder without images is no class. Warnings name such folders, unused files, and
-    folder names that are probably not words.
+    names from the folders' names. A folder without images is no class. Warnings name such folders, unused files, a
+    single class, and folder names that are probably not words.
 
     Raises ``FileNotFoundError`` if there is no folder or no image. Raises ``ValueError`` if two folders give the same
     class name, or if the folders' names look like splits or masks instead of classes. Raises ``OSError`` with the path
@@ -160,7 +160,8 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
         raise ValueError(f"{classes_in}: {wrong}; make a folder for each class, as train/CLASS/")
     words, about_words = class_words([path.name for path in classes])
     check_distinct([*words.values()], [*words])
-    for note in (*unused_notes(given, [classes_in]), *empty, *about_words):
+    only = [f"there is only one class, {classes[0].name!r}"] * (len(classes) == 1)
+    for note in (*only, *unused_notes(given, [classes_in]), *empty, *about_words):
         warnings.warn(f"{folder}: {note}", stacklevel=2)
     images = [open_named(path) for class_folder in classes for path in files[class_folder]]
     labels = [label for label, class_folder in enumerate(classes) for _ in files[class_folder]]

@@ -1,5 +1,6 @@
 """The library by itself: adapt, predict, save and load, without the orchestrator."""
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -250,6 +251,10 @@ def test_a_folder_of_class_folders_gives_images_labels_and_words(tmp_path: Path)
     (tmp_path / "red_things" / "notes.txt").unlink()
     with pytest.raises(FileNotFoundError, match="no sub-folder with images"):
         bolt.read_folder(tmp_path / "red_things")
+    shutil.copytree(tmp_path / "red_things", tmp_path / "all" / "red_things")
+    with pytest.warns(UserWarning, match="only one class, 'red_things'"):
+        bolt.read_folder(tmp_path / "all")
+    shutil.rmtree(tmp_path / "all")
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere"):
         bolt.read_folder(tmp_path / "nowhere")
     (tmp_path / "red_things" / "broken.png").write_bytes(b"no image")
