@@ -70,7 +70,7 @@ class OwnImages:
     @cached_property
     def pictures(self) -> list[int]:
         """The number of different pictures among the training images of each class."""
-        return self._count_groups(self.copies)
+        return self._count(self.copies)
 
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
@@ -78,13 +78,13 @@ class OwnImages:
 
         In a class with a single series, the images of this series are not kept together.
         """
-        lone = {*self._lone}
-        return self._joined([of for of in self._series if self.raw.train.labels[of[0]] not in lone])
+        kept = self._joined([of for of in self._series if self.raw.train.labels[of[0]] not in self._lone])
+        return kept if min(self._count(kept)) > 1 else self.copies
 
     @cached_property
     def _lone(self) -> list[int]:
         """The classes whose images would be a single group if all series were kept together."""
-        return [label for label, count in enumerate(self._count_groups(self._joined(self._series))) if count < 2]
+        return [label for label, count in enumerate(self._count(self._joined(self._series))) if count < 2]
 
     def _joined(self, series: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
         groups = [*self.copies, *series]
@@ -107,29 +107,27 @@ class OwnImages:
     @property
     def group_counts(self) -> list[int]:
         """The number of groups of each class. An image that belongs to no other is a group, too."""
-        return self._count_groups(self.groups)
+        return self._count(self.groups)
 
     @property
     def series_of_each(self) -> NDArray[np.int64]:
         """For each training image, the position of the first image of its class that belongs together with it."""
-        first_N, labels_N = np.arange(self.total), self.raw.train.labels
-        for group in map(list, self.groups):
-            first_N[group] = [next(other for other in group if labels_N[other] == labels_N[n]) for n in group]
-        return first_N
-
-    def _count_groups(self, groups: Iterable[Sequence[int]]) -> list[int]:
-        counts_C = np.array(self.raw.class_sizes("train"))
-        for group in groups:
-            labels, counts = np.unique(self.raw.train.labels[list(group)], return_counts=True)
-            counts_C[labels] -= counts - 1
-        return [int(count) for count in counts_C]
+        return self._first_of_each(self.groups)
 
     @property
     def repeated(self) -> list[int]:
         """Positions of the training images that are copies of an earlier one of their class."""
-        labels = self.raw.train.labels
-        groups = (list(group) for group in self.copies)
-        return [p for group in groups for i, p in enumerate(group) if labels[p] in labels[group[:i]]]
+        return np.flatnonzero(self._first_of_each(self.copies) != np.arange(self.total)).tolist()
+
+    def _first_of_each(self, groups: Iterable[Sequence[int]]) -> NDArray[np.int64]:
+        first_N, labels_N = np.arange(self.total), self.raw.train.labels
+        for group in map(list, groups):
+            first_N[group] = [next(other for other in group if labels_N[other] == labels_N[n]) for n in group]
+        return first_N
+
+    def _count(self, groups: Iterable[Sequence[int]]) -> list[int]:
+        """Return the number of groups of each class."""
+        return [*map(int, np.bincount(self.raw.train.labels[np.unique(self._first_of_each(groups))]))]
 
     @property
     def total(self) -> int:
