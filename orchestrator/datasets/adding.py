@@ -15,7 +15,7 @@ from orchestrator.catalog.routes import ManifestRoute, files_of
 from orchestrator.catalog.validation import as_key, key_problem, validated
 from orchestrator.catalog.yaml_files import read_mapping, write_entries
 from orchestrator.core.events import OnProgress
-from orchestrator.datasets.changes import changes, is_unchanged, record_checksums, shared_images
+from orchestrator.datasets.changes import are_first_images, changes, is_unchanged, record_checksums, shared_images
 from orchestrator.datasets.class_words import Words, class_words
 from orchestrator.datasets.layouts import Layout, find_layout
 from orchestrator.datasets.opening import open_dataset
@@ -161,8 +161,10 @@ def add_dataset(
     if file.lower().endswith(".tar") and not table.is_file():  # a pattern of several tar files
         checked.fields["contents"] = cached_digest(*files_of(table))
     # Other images may have the same names and sizes. Without a record, the counts are compared.
-    elif old and changes(checked.entry.model_copy(update={"sizes": old.sizes}), layout.data_root):
-        checked.fields["contents"] = checked.contents
+    elif old and changes(
+        checked.entry.model_copy(update={"sizes": old.sizes, "contents": old.contents}), layout.data_root
+    ):
+        checked.fields["contents"] = "" if are_first_images(checked.entry, layout.data_root) else checked.contents
     if old:  # what the user wrote into the entry stays
         for key, value in read_mapping(catalog_file)["datasets"][name].items():
             if key not in _NOT_KEPT:
@@ -171,9 +173,10 @@ def add_dataset(
         unrecorded = record_checksums(checked.entry, layout.data_root)
     notes = (*checked.notes, *state_shared_images(checked, layout.data_root, catalog))
     write_entry(checked, options.domain, catalog_files, replaces=old is not None)
+    entry = load_catalog(catalog_files).datasets[name]
     if old:
-        unrecorded = record_checksums(checked.entry, layout.data_root)
-    return Added(load_catalog(catalog_files).datasets[name], layout.data_root, (*notes, *unrecorded), old)
+        unrecorded = record_checksums(entry, layout.data_root)
+    return Added(entry, layout.data_root, (*notes, *unrecorded), old)
 
 
 def state_shared_images(checked: CheckedImages, data_root: Path, catalog: Catalog) -> list[str]:

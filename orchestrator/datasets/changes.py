@@ -1,7 +1,7 @@
 """Find changes of a user's images since they were added, by a record of their checksums.
 
 ``data add`` writes the record to ``ROOT/NAME.checksums.json``. Later, a file is read again only if its size or its time
-stamp has changed.
+stamp has changed. The record also has a digest of the first images, whose identity holds no digest of their contents.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from orchestrator.catalog import Catalog, DatasetEntry, dataset_folder, excluded_images, missing_data
 from orchestrator.datasets.opening import open_dataset
@@ -20,7 +20,7 @@ from orchestrator.datasets.splits import split_manifest
 from orchestrator.datasets.verify import check_image
 from orchestrator.util.atomic_files import replace_text
 from orchestrator.util.errors import UserError
-from orchestrator.util.identity import file_digest
+from orchestrator.util.identity import file_digest, fingerprint
 from orchestrator.util.threads import thread_map
 from orchestrator.util.units import listed, pluralize
 
@@ -125,6 +125,13 @@ def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
     return found
 
 
+def are_first_images(entry: DatasetEntry, data_root: Path) -> bool:
+    """Return whether the images are those with which the dataset was added, before any were replaced."""
+    raw = open_dataset(_with_own_names(entry), data_root)
+    now = _image_files(entry, raw, data_root, _read(entry, data_root) or {})
+    return _digest_of(now) == _stored(entry, data_root).get("first")
+
+
 def _with_own_names(entry: DatasetEntry) -> DatasetEntry:
     """Return the entry without class words, so that the dataset can be opened although a class was renamed."""
     return entry.model_copy(update={"class_names": None, "renamed": {}})
@@ -187,15 +194,26 @@ def _differences(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile], 
 
 def _read(entry: DatasetEntry, data_root: Path) -> dict[str, ImageFile] | None:
     """Return the record of a dataset; ``None`` if there is no record or it cannot be read."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        stored = json.loads(checksums_file(entry, data_root).read_text(encoding="utf-8"))
-        return {str(path): ImageFile(*fields) for path, fields in stored["images"].items()}
+    with contextlib.suppress(KeyError, TypeError, AttributeError):
+        return {str(path): ImageFile(*fields) for path, fields in _stored(entry, data_root)["images"].items()}
     return None
+
+
+def _stored(entry: DatasetEntry, data_root: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        stored = json.loads(checksums_file(entry, data_root).read_text(encoding="utf-8"))
+        return stored if isinstance(stored, dict) else {}
+    return {}
+
+
+def _digest_of(images: Mapping[str, ImageFile]) -> str:
+    return fingerprint(sorted((path, image.part, image.label, image.digest) for path, image in images.items()))
 
 
 def _write(entry: DatasetEntry, data_root: Path, images: Mapping[str, ImageFile]) -> bool:
     """Write the record of a dataset, and return whether the data root could be written to."""
+    first = _stored(entry, data_root).get("first") if entry.contents else _digest_of(images)
     with contextlib.suppress(OSError):
-        replace_text(checksums_file(entry, data_root), json.dumps({"images": images}, indent=0))
+        replace_text(checksums_file(entry, data_root), json.dumps({"first": first, "images": images}, indent=0))
         return True
     return False

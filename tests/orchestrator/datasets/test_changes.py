@@ -180,6 +180,12 @@ def test_images_that_are_replaced_by_others_of_equal_size_make_other_cells(ware:
     mug.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     after = replaced()
     assert after == replaced() != before
+    mug.write_bytes(content)
+    assert replaced() == before == replaced(), "the results on the first images count again"
+    mug.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    assert replaced() == after
+    mug.touch()
+    assert replaced() == after
 
 
 def test_the_size_of_support_images_is_planned_from_the_images(ware: DatasetEntry, tmp_path: Path) -> None:
