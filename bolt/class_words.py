@@ -38,8 +38,8 @@ _NO_LABEL = re.compile(
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 """Matches characters that spreadsheets and web pages leave in texts, and that nobody sees."""
 
-_COPY = re.compile(r"(.+?)[ _-]+(\(\d+\)|\(?(copy|kopie|copie|copia)\)?( ?\(?\d+\)?)?)", re.I)
-"""Matches the name that a file manager gives to the copy of a folder, such as ``cat (1)`` and ``cat - Copy``."""
+_COPY = re.compile(r"(.+?)[ _-]+(\(\d+\)|aug\w*|\(?(copy|kopie|copie|copia)\)?( ?\(?\d+\)?)?)", re.I)
+"""Matches the name that is given to the copy of a folder, such as ``cat (1)``, ``cat - Copy`` and ``cat_aug``."""
 
 _JOINS = (r"\s*[|;,/+&]\s*", r"\s+(?:and\s+)?", "_(?:and_)?")
 """Patterns of what stands between the labels of an image that has several, as in ``scab rust`` and ``cat|dog``."""

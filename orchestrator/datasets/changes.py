@@ -48,10 +48,8 @@ def record_checksums(entry: DatasetEntry, data_root: Path) -> list[str]:
 
     For an image inside a parquet or tar file, the parquet or tar file is recorded.
     """
-    if entry.is_own:
-        raw = open_dataset(_with_own_names(entry), data_root)
-        if not _write(entry, data_root, _image_files(entry, raw, data_root, {})):
-            return [f"{data_root} cannot be written to, so images that are replaced later will not be noticed"]
+    if entry.is_own and not _write(entry, data_root, _image_files(entry, data_root, {})):
+        return [f"{data_root} cannot be written to, so images that are replaced later will not be noticed"]
     return []
 
 
@@ -64,8 +62,7 @@ def shared_images(entry: DatasetEntry, data_root: Path, catalog: Catalog) -> dic
     for name, other in catalog.datasets.items():
         if other.is_own and entry.name not in (name, *other.images_of) and (recorded := _read(other, data_root)):
             if not mine:
-                raw = open_dataset(_with_own_names(entry), data_root)
-                files = _image_files(entry, raw, data_root, _read(entry, data_root) or {})
+                files = _image_files(entry, data_root, _read(entry, data_root) or {})
                 mine = {image.digest for image in files.values()}
             if number := len(mine & {image.digest for image in recorded.values()}):
                 shared[name] = number
@@ -117,7 +114,7 @@ def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
     excluded = excluded_images(entry, data_root)
     if (recorded := _read(entry, data_root)) is None:
         return split_manifest(entry, raw).differs(entry, len(excluded))
-    now = _image_files(entry, raw, data_root, recorded)
+    now = _image_files(entry, data_root, recorded, raw)
     before = {path: image for path, image in recorded.items() if path not in excluded}
     found = _differences(before, now, raw)
     if not found and now != before:  # record new time stamps, so that the next check reads no file
@@ -127,8 +124,7 @@ def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
 
 def are_first_images(entry: DatasetEntry, data_root: Path) -> bool:
     """Return whether the images are those with which the dataset was added, before any were replaced."""
-    raw = open_dataset(_with_own_names(entry), data_root)
-    now = _image_files(entry, raw, data_root, _read(entry, data_root) or {})
+    now = _image_files(entry, data_root, _read(entry, data_root) or {})
     return _digest_of(now) == _stored(entry, data_root).get("first")
 
 
@@ -138,13 +134,14 @@ def _with_own_names(entry: DatasetEntry) -> DatasetEntry:
 
 
 def _image_files(
-    entry: DatasetEntry, raw: RawDataset, data_root: Path, known: Mapping[str, ImageFile]
+    entry: DatasetEntry, data_root: Path, known: Mapping[str, ImageFile], raw: RawDataset | None = None
 ) -> dict[str, ImageFile]:
     """Return the records of all images, by their paths in the dataset's folder.
 
     The checksum of a file is taken from ``known`` if the file has the size and the time stamp that ``known`` states.
+    ``raw``: the dataset, if it is open already.
     """
-    folder = dataset_folder(entry, data_root)
+    folder, raw = dataset_folder(entry, data_root), raw or open_dataset(_with_own_names(entry), data_root)
     listed = [
         (part.origin(index), name, raw.class_names[part.labels[index]])
         for name, part in raw.parts.items()

@@ -85,9 +85,8 @@ def series_of(images: Sequence[tuple[str, str | PurePath]]) -> dict[tuple[str, s
     with series have less than three series for two classes.
     """
     series = {key: paths for key, paths in _series(images).items() if len(paths) > 1}
-    sizes, inside = Counter(label for label, _ in images), Counter[str]()
-    for (label, _), paths in series.items():
-        inside[label] += len(paths)
+    sizes = Counter(label for label, _ in images)
+    inside = Counter(label for (label, _), paths in series.items() for _ in paths)
     classes = {label for label, count in inside.items() if 2 * count > sizes[label]}
     series = {key: paths for key, paths in series.items() if key[0] in classes}
     return series if 2 * len(series) >= 3 * len(classes) else {}

@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from bolt.clip.image_files import ImageSource
 from bolt.image_folders import images_below, is_image, iterate_images, part_of, why_no_classes
@@ -336,7 +337,8 @@ def _matched(
     removed, then the second, and so on, until what is left of each path is the whole path of an image below ``folder``.
     Only folders that all paths share are removed: without ``dog`` and ``cat``, ``dog/1.jpg`` and ``cat/1.jpg`` would
     both become ``1.jpg``. If the paths begin at the root or at a server, the folders here may have other names: what is
-    left may be the end of an image's path, unless a removed folder is a part, such as ``train``.
+    left may be the end of an image's path, unless a removed folder is a part, such as ``train``. If no path fits an
+    image, ``1.dcm`` may mean ``1.png``, and ``my%20cat.jpg`` means ``my cat.jpg``.
 
     ``kept_by``: columns, such as the labels, whose values are often names of folders. Of several images, a path means
     those in a folder that has the name of the row's value.
@@ -370,6 +372,11 @@ def _matched(
             break
     else:
         missing = [path for path in given if not matches(path, "")]
+        if len(missing) == len(given):  # other suffixes, as of converted images, and addresses
+            for others in ([posixpath.splitext(path)[0] for path in given], [*map(unquote, given)]):
+                with suppress(UserError):
+                    if others != given and len({*others}) == len(given):
+                        return _matched(others, folder, table, kept_by)
         outside = all(os.path.isabs(path) and os.path.isfile(path) for path in missing)
         what = f"{len(missing)} of {len(given)} images are not " + ("below the table's folder" if outside else "there")
         what += ":\n  " + listed([*map(shorten, missing)], SHOWN, "\n  ")

@@ -119,6 +119,9 @@ _FOUND = {
     "paths from the root of a project": ("set/x/0.png,a\nset/x/1.png,b", ["x/0.png", "x/1.png"]),
     "paths of an annotation tool": ("/data/upload/1/0.png,a\n/data/upload/1/1.png,b", ["mine/0.png", "mine/1.png"]),
     "addresses": ("https://a.b/x/0.png,a\nhttps://a.b/x/1.png,b", ["y/0.png", "y/1.png"]),
+    "converted images": ("0.dcm,a\nx/1.dcm,b", ["x/0.png", "x/1.png"]),
+    "numbers with a point": ("0.0,a\n1.0,b", ["x/0.png", "x/01.png"]),
+    "addresses with codes": ("file:///x/my%20cat.png,a\nfile:///x/b.png,b", ["y/my cat.png", "y/b.png"]),
     "numbers of a spreadsheet": ("0,a\n10,b", ["x/0000.png", "x/0010.png"]),
     "images in a folder of their own": ("a/0.png,a\nb/0.png,b", ["images/a/0.png", "images/b/0.png"]),
 }
@@ -141,6 +144,8 @@ def test_paths_lead_to_the_only_images_that_they_can_mean(tmp_path: Path, case: 
         ("/data/train/1.png,a\n/data/train/2.png,b", ["test/1.png", "test/2.png"], "2 of 2 images are not there"),
         ("1,a\n2,b", ["x/1.png", "y/1.png", "x/2.png"], "row 1: 1 may mean x/1.png or y/1.png"),
         ("1,a\n2,b", ["x/01.png", "x/001.png", "x/2.png"], "row 1: 1 may mean x/001.png or x/01.png"),
+        ("1.jpg,a\n2.jpg,b", ["x/1.jpg", "masks/2.png"], "1 of 2 images are not there"),
+        ("1.jpg,a\n1.png,b", ["x/1.gif"], "2 of 2 images are not there"),
         ("/x/1.png,a\n/y/2.png,b", ["z/1.png", "z/2.png"], "2 of 2 images are not there"),
     ],
 )
