@@ -50,15 +50,15 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
         _temporary_folder(folder) as build,
     ):
         files = _report_files(grid, inspected)
-        write_files(files, build)
         before, now = _written(folder), {path: _checksum(files[path]) for path in files if "/" in path}
+        files = {_WRITTEN: json.dumps(now, indent=1).encode(), **files}
+        write_files(files, build)
         for kind in ("tables", "figures"):
             (folder / kind).mkdir(exist_ok=True)
             for old in (folder / kind).iterdir():
                 name = f"{kind}/{old.name}"
                 if name in before.keys() - now.keys() and _checksum(old.read_bytes()) == before[name]:
                     old.unlink()
-        (folder / _WRITTEN).write_text(json.dumps(now, indent=1), encoding="utf-8")
         for path in files:
             (build / path).replace(folder / path)
     return folder / "index.html"

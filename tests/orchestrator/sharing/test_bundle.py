@@ -1,5 +1,6 @@
 """``bundle``: whatever is changed in a bundle is named, and its cells can be measured again."""
 
+import hashlib
 import io
 import json
 import os
@@ -31,6 +32,7 @@ from orchestrator.store import Store
 from orchestrator.store.files import LARGEST
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
+from tests.helpers import small_results as made
 from tests.helpers.command import invoke
 from tests.orchestrator.sharing.conftest import Stores
 from tests.orchestrator.sharing.test_merge import changed
@@ -289,6 +291,28 @@ def test_a_bundle_of_an_earlier_version_may_lack_columns_and_tables(bundle: Path
             files["rows.csv"] = content
 
         assert named(rewritten(bundle, tmp_path / "d.zip", emptied)) == {"rows.csv"}
+
+
+def test_verdicts_that_change_have_another_rule() -> None:
+    """If this test fails, raise ``RULE``: bundles hold verdicts, and those of another version would look changed."""
+    methods, names = {"zero_shot": 50.0, "bolt": 62.0, "lora": 61.5, "linear_probe": 55.0}, made.DATASETS[:6]
+    whole = made.grid(methods, seeds=(1, 2))
+    uneven = [one for one in whole if one.cell.shots != 4 or one.cell.dataset.name < "f"]
+    failed = [one for one in whole if not made.is_cell(one, "bolt", "ants", 4)]
+    across = [
+        made.result(
+            made.cell(name, "ants", seed=seed, track="cross_dataset", evaluate_on=names),
+            *(accuracy + i for i in range(6)),
+        )
+        for name, accuracy in (("bolt", 60.0), ("lora", 59.5))
+        for seed in (1, 2)
+    ]
+    both = [*whole, *made.grid(methods, domain="other", datasets=names, ks=(4, 8))]
+    few = made.grid(methods, datasets=names[:3])
+    records = [made.arrange(results).verdict_records() for results in (whole, uneven, failed, across, both, few)]
+    rounded = json.loads(json.dumps(records), parse_float=lambda number: round(float(number), 6))
+    text = json.dumps(rounded, sort_keys=True)
+    assert (RULE, hashlib.sha256(text.encode()).hexdigest()[:12]) == (5, "b3755ae11384")
 
 
 @pytest.mark.parametrize("name", [MANIFEST, "cells.json", "text_limits.json", "verdict.json"])
