@@ -30,7 +30,8 @@ from bolt.image_folders import (
 )
 from orchestrator.catalog.routes import TABLES
 from orchestrator.datasets.routes.class_folders import refuse_untested
-from orchestrator.datasets.routes.manifest import find_files, marked_classes, paths_and_labels, read_table
+from orchestrator.datasets.routes.manifest import marked_classes, paths_and_labels, read_table
+from orchestrator.datasets.routes.table_files import find_files
 from orchestrator.datasets.routes.tar_shards import folder_of, is_table, part_in
 from orchestrator.datasets.series import group_notes, series_notes, table_rows
 from orchestrator.util.errors import UserError, shorten, unknown_name

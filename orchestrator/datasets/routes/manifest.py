@@ -1,8 +1,4 @@
-"""Read a table that lists images and their labels: CSV, JSON, parquet, or the samples in tar files.
-
-A path in the table usually leads from the table's folder to an image. It may also be the name of a file anywhere below
-that folder, with or without suffix, or it may begin in a folder above that folder.
-"""
+"""Read a table that lists images and their labels: CSV, JSON, parquet, or the samples in tar files."""
 
 import csv
 import json
@@ -10,24 +6,22 @@ import os
 import posixpath
 import re
 import shlex
-import unicodedata
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 from bolt.clip.image_files import ImageSource
-from bolt.image_folders import images_below, is_image, iterate_images, part_of, why_no_classes
+from bolt.image_folders import is_image, iterate_images, part_of, why_no_classes
 from orchestrator.catalog import DatasetEntry
-from orchestrator.catalog.routes import ManifestRoute, files_of, is_inside
+from orchestrator.catalog.routes import ManifestRoute, files_of
 from orchestrator.datasets.part import Contents, Part, file_part, make_part
 from orchestrator.datasets.routes.parquet import Shards, names_in, refuse_partial_sets
+from orchestrator.datasets.routes.table_files import find_files, matched
 from orchestrator.datasets.routes.tar_shards import folder_of, part_in, parts_by_name, read_shards
 from orchestrator.datasets.text_tables import read_rows
-from orchestrator.util.errors import UserError, explained, shorten
+from orchestrator.util.errors import UserError, explained
 from orchestrator.util.units import listed
 
 SHOWN = 10
@@ -134,7 +128,7 @@ def _from_root(table: Table, folder: Path, root: Path) -> Table:
             return [*map(moved, texts)]
         with suppress(UserError):  # names of files further below, as a single table may have them
             if texts and all(is_image(Path(text)) for text in texts):
-                return [*map(moved, _matched([text.replace("\\", "/") for text in texts], folder, folder))]
+                return [*map(moved, matched([text.replace("\\", "/") for text in texts], folder, folder))]
         return texts
 
     columns = {name: from_root(texts) for name, texts in table.columns.items()}
@@ -294,111 +288,3 @@ def _splits(given: Sequence[str], table: Path) -> Sequence[str | None]:
         what = f"row {row + 1}: the split {given[row]!r} is neither train nor test"
         raise UserError(what, where=str(table), hint="write train, test or val; rows of val are not used")
     return parts
-
-
-def find_files(
-    paths: Sequence[str], labels: Sequence[str], folder: Path, table: Path, splits: Sequence[str | None] = ()
-) -> list[str]:
-    """Return the path of each row's image below ``folder``.
-
-    If a path fits several images, it means the one that lies in a folder of the row's split, of its label, or of the
-    part that the table's name states.
-
-    Raises ``UserError`` for an image that is missing or listed twice, and for a path that leaves the folder or fits
-    several images.
-    """
-    given = [path.replace("\\", "/") for path in paths]
-    for row, path in enumerate(given, start=1):
-        if ".." in path.split("/"):
-            what = f"row {row}: the path {path!r} does not stay inside the folder"
-            raise UserError(what, where=str(table), hint="put the table into a folder that holds all its images")
-    given = [posixpath.normpath(path) for path in given]
-    if not all(is_inside(path) and os.path.isfile(folder / path) for path in given):
-        given = _matched(given, folder, table, [splits, labels, [part_in(table.stem)] * len(given)])
-    labelled: dict[str, str] = {}
-    for row, (path, label) in enumerate(zip(given, labels, strict=True), start=1):
-        if path in labelled:
-            both = f", as {labelled[path]!r} and as {label!r}" * (labelled[path] != label)
-            what = f"row {row}: {path} is listed twice{both}"
-            raise UserError(what, where=str(table), hint="leave one row for each image")
-        labelled[path] = label
-    return given
-
-
-def _matched(
-    given: Sequence[str], folder: Path, table: Path, kept_by: Sequence[Sequence[str | None]] = ()
-) -> list[str]:
-    """Return for each path of ``given`` the image that it means, as a path below ``folder``.
-
-    A path that leads to a file means this file. Any other path may be the end of an image's path: ``1.jpg`` or ``1``
-    means ``dog/1.jpg``, and ``1`` may mean ``dog/0001.jpg``, because spreadsheets drop zeros.
-
-    If some path fits no image, the table's paths may begin in a folder above ``folder``. Then their first folder is
-    removed, then the second, and so on, until what is left of each path is the whole path of an image below ``folder``.
-    Only folders that all paths share are removed: without ``dog`` and ``cat``, ``dog/1.jpg`` and ``cat/1.jpg`` would
-    both become ``1.jpg``. If the paths begin at the root or at a server, the folders here may have other names: what is
-    left may be the end of an image's path, unless a removed folder is a part, such as ``train``. If no path fits an
-    image, ``1.dcm`` may mean ``1.png``, and ``my%20cat.jpg`` means ``my cat.jpg``.
-
-    ``kept_by``: columns, such as the labels, whose values are often names of folders. Of several images, a path means
-    those in a folder that has the name of the row's value.
-
-    Raises ``UserError`` if a path fits no image, or several images.
-    """
-    images = [path.relative_to(folder).as_posix() for path in images_below(folder)]
-    ends, numbered = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
-    for image in images:
-        for key in {_plain(image), _plain(str(PurePosixPath(image).with_suffix("")))}:
-            steps = key.split("/")
-            for start in range(len(steps)):
-                ends["/".join(steps[start:])].append(image)
-            if steps[-1].isdecimal():
-                numbered[str(int(steps[-1]))].append(image)
-
-    def matches(path: str, above: str) -> list[str]:
-        if is_inside(path) and os.path.isfile(folder / path):  # Path.is_file would raise for a name that is too long
-            return [path]
-        rest = path.removeprefix(above)
-        found = ends.get(_plain(rest), [])
-        whole = [image for image in found if image.count("/") == rest.count("/")]
-        of_server = path.startswith("/") or ":" in path.partition("/")[0]
-        return whole if above and (not of_server or part_in(above)) else whole or found or numbered[rest]
-
-    steps = given[0].split("/")
-    tops = ["/".join(steps[:length]) + "/" for length in range(1, len(steps))]
-    for above in ("", *(top for top in tops if all(path.startswith(top) for path in given))):
-        found = [matches(path, above) for path in given]
-        if all(found):
-            break
-    else:
-        missing = [path for path in given if not matches(path, "")]
-        if len(missing) == len(given):  # other suffixes, as of converted images, and addresses
-            for others in ([posixpath.splitext(path)[0] for path in given], [*map(unquote, given)]):
-                with suppress(UserError):
-                    if others != given and len({*others}) == len(given):
-                        return _matched(others, folder, table, kept_by)
-        outside = all(os.path.isabs(path) and os.path.isfile(path) for path in missing)
-        what = f"{len(missing)} of {len(given)} images are not " + ("below the table's folder" if outside else "there")
-        what += ":\n  " + listed([*map(shorten, missing)], SHOWN, "\n  ")
-        hint = "write paths relative to the table's folder, or the names of files below it"
-        hint = "put the table into a folder that holds all its images" if outside else hint
-        raise UserError(what, where=str(table), hint=hint)
-    chosen: list[str] = []
-    for row, several in enumerate(found, start=1):
-        for values in filter(None, kept_by if len(several) > 1 else ()):
-            several = [image for image in several if _is_in(image, values[row - 1])] or several
-        chosen += several[:1]
-        if len(several) > 1:
-            what = f"row {row}: {given[row - 1]} may mean {' or '.join(several[:2])}"
-            hint = f"write paths relative to the table's folder, such as {several[0]}, or move the other images away"
-            raise UserError(what, where=str(table), hint=hint)
-    return chosen
-
-
-def _is_in(image: str, name: str | None) -> bool:
-    """Return whether one of an image's folders has this name, or means this part."""
-    return any(_plain(step) == _plain(name or "") or part_of(step) == name for step in image.split("/")[:-1])
-
-
-def _plain(path: str) -> str:
-    return unicodedata.normalize("NFC", path).casefold()

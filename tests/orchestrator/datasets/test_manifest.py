@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from orchestrator.catalog import DatasetEntry, dataset_ref, missing_data
 from orchestrator.cli.app import app
 from orchestrator.datasets.opening import open_dataset
-from orchestrator.datasets.routes.manifest import find_files, paths_and_labels, read_table
+from orchestrator.datasets.routes.manifest import paths_and_labels, read_table
+from orchestrator.datasets.routes.table_files import find_files
 from orchestrator.util.errors import UserError
 from tests.helpers import formats
 from tests.helpers.small_archives import entry_of
