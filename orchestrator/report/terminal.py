@@ -75,8 +75,11 @@ def _short_verdicts(grid: GridResults) -> list[RenderableType]:
     for series in grid.shown_verdicts:
         lines.add_row(Text(grid.verdict_title(series), "bold"), _methods_to_use(grid, series))
     note = "use these; (1 of 3): one of three methods that may be the best, at 95 per cent"
-    if any(verdict.scope == "draw" for series in grid.shown_verdicts for verdict in series.verdicts):
+    every = [verdict for series in grid.shown_verdicts for verdict in series.verdicts]
+    if any(verdict.scope == "draw" for verdict in every):
         note += "; one seed on one dataset: true for these support images only"
+    if any(verdict.same_supports for verdict in every):
+        note += "; several test sets of one adaptation: true for these support images only"
     return [lines, Text(note, style="dim")] if lines.row_count else []
 
 

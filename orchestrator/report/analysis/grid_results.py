@@ -81,12 +81,17 @@ class GridResults:
         return {self.labels[id_]: cell.method.name for id_, cell in self.cells.items()}
 
     @cached_property
+    def plain(self) -> frozenset[str]:
+        """The labels that stand for a method as it was published; others name variants."""
+        return plain_labels(self.method_names)
+
+    @cached_property
     def rows(self) -> Sequence[Row]:
         """A row for each result and test split with a score."""
         scores = scores_of(self.results, self.metric, self.read_predictions)
-        plain, published_of = plain_labels(self.method_names), self.published_of or (lambda row: None)
+        published_of = self.published_of or (lambda row: None)
         return row_list(
-            self.results, self.labels, scores, lambda row: published_of(row) if row.method in plain else None
+            self.results, self.labels, scores, lambda row: published_of(row) if row.method in self.plain else None
         )
 
     @property

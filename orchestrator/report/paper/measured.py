@@ -1,11 +1,11 @@
 """Measured accuracies by their position in the paper's tables, and the means that the paper prints."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain, product
 
-from orchestrator.analysis.comparable import base_protocol, plain_labels
+from orchestrator.analysis.comparable import base_protocol
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import Summary, seed_means, summarize
 from orchestrator.core.cell import Cell
@@ -26,7 +26,7 @@ class Measured:
 
     Attributes:
         labels: (track, domain) -> method label -> method name, in the grid's order. Labels of variants are left out
-            (``plain_labels``): variants have separate tables.
+            (``GridResults.plain``): variants have separate tables.
         fixed: (track, label) of each method that draws nothing at random.
         seeds: the largest number of seeds of any position.
         selects_on_test: whether test labels may have chosen a setting.
@@ -37,7 +37,7 @@ class Measured:
         own = [group for group in groups if group.place.protocol == protocol]
         changed = [group for group in groups if group.place.protocol.startswith(f"{protocol}+")]
         self.protocol = protocol
-        self.labels = _labels([*own, *changed])
+        self.labels = _labels([*own, *changed], grid.plain)
         self.fixed = frozenset((group.place.track, method) for group in own for method in group.fixed)
         self._rows: dict[Position, dict[int, Row]] = {}
         for row in chain(*(group.rows for group in own), _substitutes(protocol, grid.planned, changed)):
@@ -139,11 +139,11 @@ def _substitutes(protocol: str, planned: Iterable[Cell], changed: Sequence[Compa
             yield from rows
 
 
-def _labels(groups: Sequence[ComparisonGroup]) -> dict[tuple[str, str], dict[str, str]]:
+def _labels(groups: Sequence[ComparisonGroup], plain: Collection[str]) -> dict[tuple[str, str], dict[str, str]]:
+    """Return (track, domain) -> label -> method name, of the ``plain`` labels."""
     labels: dict[tuple[str, str], dict[str, str]] = {}
     for group in groups:
         names = {row.method: row.method_name for row in group.rows}
-        labels.setdefault((group.place.track, group.place.domain), {}).update({m: names[m] for m in group.methods})
-    return {
-        domain: {label: own[label] for label in own if label in plain_labels(own)} for domain, own in labels.items()
-    }
+        own = {method: names[method] for method in group.methods if method in plain}
+        labels.setdefault((group.place.track, group.place.domain), {}).update(own)
+    return labels
