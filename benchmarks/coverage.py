@@ -170,7 +170,7 @@ def losses(rng: np.random.Generator, draws: int, means: list[float], datasets: i
         verdict = replace(best_set(table), costs=costs)
         loss = max(means) - means[int(str(verdict.recommended)[1:])]
         found.append((loss > 1, loss, loss <= (verdict.loss or 0.0)))
-    return np.asarray(found, dtype=float).mean(axis=0)
+    return np.asarray(np.asarray(found, dtype=float).mean(axis=0))
 
 
 def crossed_coverage(
@@ -194,7 +194,7 @@ def crossed_coverage(
         weighted = float(t_quantile(0.975, share, np.array([float(seeds)]), images)[0])
         freedom = (seeds - 1) / parts.seed_share**2 if parts.seed_share else seeds * images
         held[draw] = [abs(parts.difference) <= q * error for q in (weighted, float(stdtrit(freedom, 0.975)))]
-    return held.mean(axis=0)
+    return np.asarray(held.mean(axis=0))
 
 
 def drawn_answers(rng: np.random.Generator, images: int, overconfidence: float = 0.0) -> Answers:

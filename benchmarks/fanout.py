@@ -129,13 +129,12 @@ def pool(cells: Sequence[Cell], folder: Path) -> list[float]:
     import ray
     from ray.util import ActorPool
 
-    @ray.remote
     class Runner:
         def run(self, cell: Cell) -> CellEvent:
             return record_nothing(cell, RunSettings(str(folder)))
 
-    ended = list[float]()
-    actors = ActorPool([Runner.remote() for _ in range(WORKERS)])
+    ended, remote = list[float](), ray.remote(Runner)
+    actors = ActorPool([remote.remote() for _ in range(WORKERS)])
     for _ in actors.map_unordered(lambda actor, cell: actor.run.remote(cell), cells):
         ended.append(time.perf_counter())
     return ended

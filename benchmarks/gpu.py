@@ -179,7 +179,8 @@ def random_photographs(count: int, device: str) -> list[Tensor]:
 
 
 def boxes_of(photographs: Sequence[Tensor], first: int) -> list[Box]:
-    return [draw_box(*image.shape[1:], first + row, SUPPORT_CROP) for row, image in enumerate(photographs)]
+    sides = (image.shape[1:] for image in photographs)
+    return [draw_box(height, width, first + row, SUPPORT_CROP) for row, (height, width) in enumerate(sides)]
 
 
 def measure_views(scale: Scale, device: str) -> Iterator[Row]:
@@ -226,10 +227,8 @@ def _pack(scale: Scale, device: str, barrier: threading.Barrier) -> float:
     return during(_bolt_on_views(next(scale.backbones(device)), scale), script())
 
 
-MEASUREMENTS = {
-    "rates": measure_rates, "steps": measure_steps, "bits": measure_bits, "views": measure_views,
-    "packing": measure_packing,
-}  # fmt: skip
+MEASURES = (measure_rates, measure_steps, measure_bits, measure_views, measure_packing)
+MEASUREMENTS = {measure.__name__.removeprefix("measure_"): measure for measure in MEASURES}
 
 
 def rows_of(name: str, scale: Scale, device: str) -> Iterator[Row]:

@@ -119,8 +119,8 @@ def compare_labelling(folder: Path, architecture: str, count: int, width: int, r
     model = bolt.adapt(backbone, paths[:8], [0, 1, 2, 3] * 2, names, method="zero_shot")
     pixels = torch.randint(256, (count, 3, SIZE, SIZE), dtype=torch.uint8)
     torch.set_num_threads(2)
-    ways = {
-        "tower": lambda: list(map(model.logits, pixels.split(LABELLED_AT_ONCE))),
+    ways: dict[str, Callable[[], object]] = {
+        "tower": lambda: [model.logits(pixels[at : at + LABELLED_AT_ONCE]) for at in range(0, count, LABELLED_AT_ONCE)],
         "predict": lambda: list(label_images(model, paths)),
     }
     for work in ways.values():

@@ -62,7 +62,7 @@ def run(task: str, kind: str, draw: int, least: int, place: Path) -> pd.DataFram
     rng, names = numpy_generator("promise", task, kind, draw), TASKS[task].class_names
     parts = [draw_split(task, "train"), draw_split(task, "test")]
     pictures, labels = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
-    per_class, wrong, learnt = max(LEAST_PER_CLASS, -(-least // len(names))), set[str](), []
+    per_class, wrong, learnt = max(LEAST_PER_CLASS, -(-least // len(names))), set[str](), list[int]()
     for label, name in enumerate(names):
         for number in rng.permutation(np.flatnonzero(labels == label))[:per_class]:
             given, learnt = name, [*learnt, number]

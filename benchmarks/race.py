@@ -111,7 +111,7 @@ def _conover(means_MN: Floats) -> NDArray[np.bool_]:
         differences = means_MN[0] - means_MN[1]
         worse = int(np.median(differences) > 0)
         differs = differences.any() and stats.wilcoxon(differences).pvalue < 0.05
-        return np.arange(2) == (worse if differs else -1)
+        return np.asarray(np.arange(2) == (worse if differs else -1))
     ranks_MN = stats.rankdata(-means_MN, axis=0)
     sums_M, spread = ranks_MN.sum(axis=1), float((ranks_MN**2).sum()) - n * k * (k + 1) ** 2 / 4
     statistic, p = stats.friedmanchisquare(*means_MN) if spread else (0.0, 1.0)
@@ -168,7 +168,7 @@ def places_of(scores: Iterable[Score], least_methods: int = 2, least_datasets: i
     places = []
     for place, of_methods in found.items():
         keys = sorted(set.union(*map(set, of_methods.values())))
-        datasets, seeds = (sorted({key[axis] for key in keys}) for axis in (0, 1))
+        datasets, seeds = sorted({dataset for dataset, _ in keys}), sorted({seed for _, seed in keys})
         complete = [own for own in of_methods.values() if len(own) == len(datasets) * len(seeds)]
         both = np.array([[[own[d, s] for s in seeds] for d in datasets] for own in complete])
         if len(complete) >= least_methods and len(datasets) >= least_datasets:
@@ -225,9 +225,8 @@ def compare(pool: ProcessPoolExecutor, title: str, places: list[Place], orders: 
         def outcomes(procedure: Procedure, place: Place = place) -> Floats:
             return np.array(list(pool.map(partial(replay, place, procedure), range(orders), chunksize=20)))
 
-        found["race"].append(outcomes(by_race))
-        found["F-race"].append(outcomes(by_f_race))
-        found["halving"].append(outcomes(by_halving))
+        for way, procedure in (("race", by_race), ("F-race", by_f_race), ("halving", by_halving)):
+            found[way].append(outcomes(procedure))
         found["subset"].append(outcomes(partial(by_subset, share=float(found["race"][-1][:, 4].mean()))))
     for name, of_places in found.items():
         each = np.concatenate(of_places)
@@ -235,9 +234,7 @@ def compare(pool: ProcessPoolExecutor, title: str, places: list[Place], orders: 
         print_row(name, [*means, f"{np.median(each[:, 4]):.2f}"])
 
 
-PROMISE = (
-    "normal", "skewed (exponential)", "some datasets scatter more than others", "spreads from 0.2 to 5 times"
-)  # fmt: skip
+PROMISE = ("normal", "skewed (exponential)", "some datasets scatter more than others", "spreads from 0.2 to 5 times")
 """The scenarios of ``coverage.EQUAL`` that are raced. All methods are equal in truth, so each one is a best one."""
 SAVING: Mapping[str, Scenario] = {
     **{name: scenario for name, scenario in LEADS.items() if name != "a lead of 5 points"},

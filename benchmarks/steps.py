@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import open_clip
@@ -17,7 +17,7 @@ from bolt.clip.tower import ImageTower
 from bolt.methods import METHODS
 from bolt.protocol import STRICT
 from bolt.spectral.bases import Basis
-from bolt.spectral.directions import directions_per_source
+from bolt.spectral.directions import Directions, directions_per_source
 from bolt.spectral.sources import PooledBasis, Sources
 from bolt.task.task import ClassText, Support, Task
 
@@ -81,6 +81,9 @@ class RandomSources(Sources):
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
         generator = torch.Generator(self._device).manual_seed(int(source))
         return {name: 1e-3 * self._normal(generator, *shape) for name, shape in self._shapes.items()}
+
+    def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
+        raise AssertionError("the basis is random, so that no method needs the directions")
 
     def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
         m, n = self._shapes[matrix]

@@ -139,7 +139,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.datasets < 2:
         parser.error("--datasets: one dataset is a single wave of cells; give two or more")
-    shares, places = DATASET, [[range(options.datasets * len(DATASET))]]
+    shares: Shares = DATASET
+    places: Places = [[range(options.datasets * len(DATASET))]]
     ways: dict[str, Callable[[Places, Shares, Path], None]] = {"ours": ours, "tune": tune}
     if options.race:
         shares, places = (1.0,), race_blocks(options.race, options.methods)
