@@ -77,7 +77,7 @@ _UNREAD = frozenset({
 ARCHIVES = frozenset({".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz"})
 """Suffixes of archives. An archive may hold images, but is not opened here."""
 
-_NOT_READ = ": not used, because Pillow does not read them; "
+_NOT_READ = ": not used, because Pillow does not read them; {}convert to JPEG"
 _KINDS = {
     "mask": ("image", " that may be masks or depth maps, by name or folder: used like images; move them elsewhere"),
     "loose": ("image", " beside the folders of the classes: not used"),
@@ -156,7 +156,9 @@ def iterate_images(folder: Path, unused: Counter[str] | None = None) -> Iterator
 
 def unused_lines(unused: Counter[str]) -> list[str]:
     """Return a line for each kind of files and folders that :func:`iterate_images` left out, with their number."""
-    suffixes = {kind: (f"{kind} file", _NOT_READ + _remedy(kind)) for kind in sorted(unused) if kind.startswith(".")}
+    plug_ins = {kind: f"install {package}, or " for kind, package in _PLUG_INS.items()}
+    pictures = (kind for kind in sorted(unused) if kind.startswith("."))
+    suffixes = {kind: (f"{kind} file", _NOT_READ.format(plug_ins.get(kind, ""))) for kind in pictures}
     kinds = {"hidden": _KINDS["hidden"], **suffixes, **_KINDS}
     return [f"{_count(unused[kind], noun)}{rest}" for kind, (noun, rest) in kinds.items() if unused[kind]]
 
@@ -168,15 +170,6 @@ def unused_in(folder: Path) -> list[str]:
     return unused_lines(unused)
 
 
-def _remedy(suffix: str) -> str:
-    return f"install {_PLUG_INS[suffix]}, or convert to JPEG" if suffix in _PLUG_INS else "convert to JPEG"
-
-
-def holds_class_folders(path: Path) -> bool:
-    """Return whether a folder can be a part, such as ``train``: it has sub-folders, and no images beside them."""
-    return path.is_dir() and bool(class_folders(path)) and not images_in(path)
-
-
 def how_to_lay_out(folder: Path) -> str:
     """Return advice for the owner of a folder that has no class folders."""
     packed = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in ARCHIVES)
@@ -186,12 +179,13 @@ def how_to_lay_out(folder: Path) -> str:
 def part_folders(folder: Path) -> dict[str, Path]:
     """Return part -> the sub-folder with its class folders; the parts are ``train``, ``test``, ``val`` and ``all``.
 
-    A folder's name need not be the name of its part: ``Training Images`` is ``train``.
+    A folder's name need not be the name of its part: ``Training Images`` is ``train``. A part has no images beside its
+    class folders.
     """
     parts: dict[str, Path] = {}
     for child in sorted(class_folders(folder), key=lambda path: (len(path.name), path)):
         name = "all" if child.name == "all" else part_of(child.name)
-        if name is not None and holds_class_folders(child):
+        if name is not None and class_folders(child) and not images_in(child):
             parts.setdefault(name, child)
     return parts
 

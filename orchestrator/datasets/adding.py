@@ -1,7 +1,7 @@
 """``data add``: make a catalog entry of a user's own images, after decoding every one of them."""
 
 import os
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
@@ -132,7 +132,8 @@ def add_dataset(
     taken: UserError | None = None
     if old := catalog.datasets.get(name):
         own_entry = catalog.files["datasets", name] == display_path(catalog_file)
-        hint = f"give another name: --name {free_name(name, catalog.datasets)}"
+        others = chain([f"my-{name}"], (f"my-{name}-{number}" for number in count(2)))
+        hint = f"give another name: --name {next(other for other in others if other not in catalog.datasets)}"
         hint += "; or replace it, if its images have changed: --replace" * own_entry
         taken = UserError(f"there is a dataset {name!r} already, in {catalog.files['datasets', name]}", hint=hint)
         if not own_entry:
@@ -264,12 +265,6 @@ def _fields_of(name: str, layout: Layout, words: Words, options: DatasetOptions)
         "licence": layout.licence if layout.licence and options.licence == DatasetOptions.licence else options.licence,
     }
     return fields | {name: list(value) for name in ("bands", "range") if (value := getattr(options.reading, name))}
-
-
-def free_name(name: str, taken: Container[str]) -> str:
-    """Return the first of ``my-NAME``, ``my-NAME-2``, ... that is not in ``taken``."""
-    proposals = chain([f"my-{name}"], (f"my-{name}-{number}" for number in count(2)))
-    return next(proposal for proposal in proposals if proposal not in taken)
 
 
 def kept_options(options: DatasetOptions, old: DatasetEntry) -> DatasetOptions:

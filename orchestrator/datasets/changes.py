@@ -197,9 +197,8 @@ def _read(entry: DatasetEntry, data_root: Path) -> dict[str, ImageFile] | None:
 
 
 def _stored(entry: DatasetEntry, data_root: Path) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):
-        stored = json.loads(checksums_file(entry, data_root).read_text(encoding="utf-8"))
-        return stored if isinstance(stored, dict) else {}
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return dict(json.loads(checksums_file(entry, data_root).read_text(encoding="utf-8")))
     return {}
 
 

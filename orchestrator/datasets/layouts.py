@@ -315,10 +315,9 @@ def choose_columns(
         rest = [name for name in rest if name not in marks]
     if unused := [name for name in rest if name not in chosen.values()]:
         notes.append(f"columns that are not used: {listed(unused, SHOWN)}")
-    for name in unused:
-        values = {*columns[name]}
-        if len(values) > 1 and any(map(_LEFT_OUT.fullmatch, (name, *values))):
-            notes.append(f"the column {name!r} may say which images to leave out; all are used: remove their rows")
+    values = {name: {*columns[name]} for name in unused}
+    marked = [name for name in unused if len(values[name]) > 1 and any(map(_LEFT_OUT.fullmatch, (name, *values[name])))]
+    notes += [f"the column {name!r} may say which images to leave out: remove their rows" for name in marked]
     return chosen, notes
 
 

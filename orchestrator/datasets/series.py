@@ -68,10 +68,8 @@ def series_notes(images: Mapping[str, Sequence[tuple[str, str | PurePath]]]) -> 
     ``images``: ``train`` and ``test``, or ``all`` -> the class and the path of each image.
     """
     series = series_of(images.get("train") or images.get("all", ()))
-    if not series:
-        return []
     state, remedy = "may be", "; to keep series together, give train/ and test/, or a table with a column 'split'"
-    if "test" in images:  # two series that share a name were numbered anew in each part
+    if series and "test" in images:  # two series that share a name were numbered anew in each part
         tests = {key: {*paths.values()} for key, paths in _series(images["test"]).items()}
         series = {key: of for key, of in series.items() if key in tests and tests[key].isdisjoint(of.values())}
         state, remedy = "are", f": {len(series)} series"
