@@ -5,7 +5,7 @@ accuracy and the accuracy of the worst class follow from every result. The other
 """
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.core.cell import Cell
 from orchestrator.store.predictions import StoredPredictions
@@ -42,26 +42,19 @@ def scores_of(
     results: Sequence[Result], metric: MetricName | None = None, read_predictions: ReadPredictions | None = None
 ) -> Scores:
     """Return the scores of results in ``metric``, by default in the metric of each track."""
-    values: dict[tuple[str, str], tuple[MetricName, float]] = {}
+    scores: dict[tuple[str, str], Score] = {}
     for start in range(0, len(results), _READ_TOGETHER):
-        values.update(_values(results[start : start + _READ_TOGETHER], metric, read_predictions))
+        scores.update(_without_zero_shot(results[start : start + _READ_TOGETHER], metric, read_predictions))
+    evaluated = [(result.cell, evaluation) for result in results for evaluation in result.evaluations]
     zero_shot = {
-        _place(result.cell, evaluation): (evaluation, values[result.cell.id, evaluation.dataset][1])
-        for result in results
-        for evaluation in result.evaluations
-        if result.cell.method.name == "zero_shot" and (result.cell.id, evaluation.dataset) in values
+        _place(cell, evaluation): (evaluation, scores[key].value)
+        for cell, evaluation in evaluated
+        if cell.method.name == "zero_shot" and (key := (cell.id, evaluation.dataset)) in scores
     }
-    scores = {}
-    for result in results:
-        for evaluation in result.evaluations:
-            if (key := (result.cell.id, evaluation.dataset)) not in values:
-                continue
-            chosen, value = values[key]
-            frozen = evaluation.accuracy_zero_shot if chosen == "accuracy" else None
-            found = zero_shot.get(_place(result.cell, evaluation))
-            if frozen is None and found is not None and _same_images(evaluation, found[0]):
-                frozen = found[1]
-            scores[key] = Score(chosen, value, frozen)
+    for cell, evaluation in evaluated:
+        score, found = scores.get((cell.id, evaluation.dataset)), zero_shot.get(_place(cell, evaluation))
+        if score and score.zero_shot is None and found and _same_images(evaluation, found[0]):
+            scores[cell.id, evaluation.dataset] = replace(score, zero_shot=found[1])
     return scores
 
 
@@ -87,33 +80,32 @@ def check_scored(scored: Collection[object], metric: MetricName | None, where: s
         )
 
 
-def _values(
+def _without_zero_shot(
     results: Sequence[Result], metric: MetricName | None, read_predictions: ReadPredictions | None
-) -> Iterator[tuple[tuple[str, str], tuple[MetricName, float]]]:
-    """Yield (cell id, test split) and (metric, value) of every test split that has a value."""
-    chosen: dict[str, MetricName] = {one.cell.id: metric or stored_track(one.cell.track).metric for one in results}
-    by_accuracy = [one for one in results if chosen[one.cell.id] == "accuracy"]
-    yield from (((one.cell.id, e.dataset), ("accuracy", e.accuracy)) for one in by_accuracy for e in one.evaluations)
-    if len(by_accuracy) == len(results):
-        return
+) -> Iterator[tuple[tuple[str, str], Score]]:
+    """Yield (cell id, test split) and the score, as far as there is one. Only an accuracy has its zero-shot value."""
     import numpy as np
 
     from orchestrator.analysis.metrics import METRICS, Answers
 
+    chosen: dict[str, MetricName] = {one.cell.id: metric or stored_track(one.cell.track).metric for one in results}
     unread = []
     for result in results:
         name = chosen[result.cell.id]
-        if (of_recalls := METRICS[name].of_recalls) is not None:
-            for evaluation in result.evaluations:
-                counts_C2 = np.array([pair for pair in evaluation.per_class if pair[1]], dtype=float)
-                yield (result.cell.id, evaluation.dataset), (name, of_recalls(counts_C2[:, 0] / counts_C2[:, 1]))
-        elif name != "accuracy":
+        if name != "accuracy" and METRICS[name].of_recalls is None:
             unread.append(result)
+            continue
+        for evaluation in result.evaluations:
+            score = Score(name, evaluation.accuracy, evaluation.accuracy_zero_shot)
+            if (of_recalls := METRICS[name].of_recalls) is not None:
+                counts_C2 = np.array([pair for pair in evaluation.per_class if pair[1]], dtype=float)
+                score = Score(name, of_recalls(counts_C2[:, 0] / counts_C2[:, 1]), None)
+            yield (result.cell.id, evaluation.dataset), score
     predictions = read_predictions(unread) if unread and read_predictions is not None else {}
     for cell_id, splits in predictions.items():
         for split in splits:
             name = chosen[cell_id]
-            yield (cell_id, split.dataset), (name, METRICS[name].of(Answers.of(split)))
+            yield (cell_id, split.dataset), Score(name, METRICS[name].of(Answers.of(split)), None)
 
 
 def _place(cell: Cell, evaluation: Evaluation) -> tuple[str, ...]:

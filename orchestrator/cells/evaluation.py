@@ -34,22 +34,17 @@ class Scored:
 
 
 def evaluate_cell(inputs: CellInputs, adapted: Adapted) -> tuple[Scored, ...]:
-    """Return the scores of a cell on all its splits. ``adapted``: the return value of :func:`name_new_classes`."""
+    """Return the scores of a cell on all its splits. ``adapted``: with the target's new classes, if any."""
     return tuple(evaluate(inputs, split, adapted) for split in evaluation_splits(inputs))
 
 
-def name_new_classes(inputs: CellInputs, adapted: Adapted) -> Adapted:
-    """Return the method's result with the target's new classes, if any, added after the base classes.
+def add_classes(inputs: CellInputs, adapted: Adapted, head: Head, first: int = 0) -> Adapted:
+    """Return the method's result with more classes in its classifier: the classes of ``head`` from ``first`` on.
 
     The vector of a new class is its embedding in the zero-shot head or, if the method changed the text side, the
     method's embedding of the class name. Raises :class:`bolt.task.classifiers.NoNewClasses` if the classifier takes no
     new classes.
     """
-    return _add_classes(inputs, adapted, inputs.artifacts.head, inputs.adapted_classes)
-
-
-def _add_classes(inputs: CellInputs, adapted: Adapted, head: Head, first: int = 0) -> Adapted:
-    """Return the method's result with more classes in its classifier: the classes of ``head`` from ``first`` on."""
     new_CD = inputs.loaded.get(head)[first:]
     if not len(new_CD):
         return adapted
@@ -73,14 +68,13 @@ def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Sc
     cell, backbone, loaded, classes = inputs.cell, inputs.backbone, inputs.loaded, split.classes
     head_CD = inputs.head_CD
     if split.own_head is not None:
-        adapted = _add_classes(inputs, adapted, split.own_head)
+        adapted = add_classes(inputs, adapted, split.own_head)
         head_CD = torch.cat([head_CD, loaded.get(split.own_head)])
     if classes.stop > MAX_CLASSES:
         raise ValueError(f"predictions are stored for {MAX_CLASSES:,} classes at most, and {split.name} has more")
     labels_N = split.labels_N - classes.start
     total_C = torch.bincount(labels_N, minlength=len(classes))
-    among_all = len(classes) == len(head_CD)
-    partial = among_all and bool((total_C == 0).any()) and cell.protocol.ood_label_space == "both"
+    partial = len(classes) == len(head_CD) and bool((total_C == 0).any()) and cell.protocol.ood_label_space == "both"
     own_C = total_C > 0 if partial else None
 
     def predict(features_of: Callable[[int, int], Tensor], classify: Callable[[Tensor], Tensor]) -> Predictions:

@@ -12,7 +12,7 @@ from bolt.task.classifiers import Classifier
 from bolt.task.task import Adapted, Task
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.spec import ArtifactCache
-from orchestrator.cells.evaluation import evaluate, evaluate_cell, name_new_classes
+from orchestrator.cells.evaluation import add_classes, evaluate, evaluate_cell
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.memory import peak_memory_mib, reset_peak_memory
@@ -64,7 +64,8 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
     clock = [time.perf_counter()]
     task = replace(make_task(inputs), report=report, after_epoch=after_epoch)
     clock.append(time.perf_counter())
-    adapted = name_new_classes(inputs, inputs.method.run(task, inputs.settings))
+    adapted = inputs.method.run(task, inputs.settings)
+    adapted = add_classes(inputs, adapted, inputs.artifacts.head, inputs.adapted_classes)
     clock.append(time.perf_counter())
     scored = evaluate_cell(inputs, adapted)
     evaluations = tuple(each.evaluation for each in scored)

@@ -73,14 +73,19 @@ def open_workspace(
 
     ``overrides``: values of ``--set``. A command that reads results takes them from :func:`results_overrides`.
 
-    Raises ``UserError`` for an invalid grid, catalog file or option.
+    Raises ``UserError`` for an invalid grid, catalog file or option, and for a store in the folder of a dataset.
     """
+    from orchestrator.catalog import dataset_folder
     from orchestrator.sharing.grid_listing import expand_grid
     from orchestrator.store import Store
 
     parsed, loaded = expand_grid(grid, settings, overrides or (), only or (), limit)
-    opened = Store(settings.store_url)
-    _check_store_place(parsed, opened, settings.data_folder)
+    opened, root = Store(settings.store_url), settings.data_folder
+    for entry in parsed.datasets.values() if opened.files.is_local and root is not None else ():
+        images = dataset_folder(entry, root).absolute()
+        if not entry.is_bundled and Path(opened.files.root).absolute().is_relative_to(images):
+            what = f"the store {opened.url} is inside the folder of dataset {entry.name}, {images}"
+            raise UserError(what, where="--store", hint="give a folder outside of the dataset's folder")
     return Workspace(parsed, loaded, opened, settings, overrides or ())
 
 
@@ -111,14 +116,3 @@ def results_workspace(grid: GridName, set_: SetValues = None, *, settings: Store
 
 
 ResultsWorkspace = Annotated[Workspace, results_workspace]
-
-
-def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:
-    """Raise ``UserError`` if the store is in the folder of a dataset's images."""
-    from orchestrator.catalog import dataset_folder
-
-    for entry in grid.datasets.values() if store.files.is_local and root is not None else ():
-        images = dataset_folder(entry, root).absolute()
-        if not entry.is_bundled and Path(store.files.root).absolute().is_relative_to(images):
-            what = f"the store {store.url} is inside the folder of dataset {entry.name}, {images}"
-            raise UserError(what, where="--store", hint="give a folder outside of the dataset's folder")

@@ -41,12 +41,7 @@ class RunCells(Protocol):
 
 @dataclass(frozen=True)
 class Backend:
-    """The functions that execute tasks and cells.
-
-    Attributes:
-        run_graph: runs a graph of tasks, yielding events.
-        run_cells: runs cells.
-    """
+    """The functions that execute a graph of tasks, yielding events, and cells."""
 
     run_graph: Callable[[Mapping[str, GraphTask]], Iterator[TaskEvent]]
     run_cells: RunCells
@@ -99,17 +94,14 @@ def ray_backend(
     # Ray sets these variables before a worker loads its arithmetic libraries, which read them only once. The number of
     # threads must be the same everywhere, because the bits of a sum depend on it.
     worker_env = {
-        "OMP_NUM_THREADS": str(settings.threads),
-        "MKL_NUM_THREADS": str(settings.threads),
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(settings.threads)),
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
     cpus = settings.threads if settings.threads > usable_processors() else None
     with connect(address, cpus=cpus, worker_env=worker_env) as limits:
-        from orchestrator.execution.tune.capacity import (  # imports Ray, after its environment is set
-            cluster_capacity,
-            told_of_wait,
-        )
+        # These modules import Ray, so its environment must be set before.
+        from orchestrator.execution.tune.capacity import cluster_capacity, told_of_wait
         from orchestrator.execution.tune.driver import run_cells
 
         request = partial(packing.request, threads=settings.threads)

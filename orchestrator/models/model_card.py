@@ -47,11 +47,9 @@ class ModelCard:
 
 
 def write_card(card: ModelCard, catalog: Catalog, folder: Path, form: Form, learned_tokens: bool) -> None:
-    """Write the card into the folder of a saved model.
+    """Write the card into ``folder``, in which a model was saved in the form ``form``.
 
-    Args:
-        folder: the folder, in which the model was saved in the form ``form``.
-        learned_tokens: whether the image tower of the model has learned tokens.
+    ``learned_tokens``: whether the image tower of the model has learned tokens.
     """
     basis = json.loads((folder / INDEX).read_text(encoding="utf-8")).get("basis") if form == "adapter" else None
     library = "bolt" if learned_tokens else _LIBRARY[form]  # open_clip cannot hold learned tokens
@@ -63,7 +61,7 @@ def write_card(card: ModelCard, catalog: Catalog, folder: Path, form: Form, lear
         finalize=_without_markup,
     )
     text = environment.get_template("model_card.md.j2").render(
-        front_matter=Markup(_front_matter(card, catalog, library)),  # made by the hub's library
+        front_matter=Markup(_front_matter(card, catalog, library)),
         card=card,
         cell=card.cell,
         method=METHODS[card.cell.method.name],

@@ -2,7 +2,6 @@
 
 import shlex
 import shutil
-from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.errors import UserError
+from orchestrator.util.grouping import grouped
 from orchestrator.util.units import human_bytes, listed
 
 SHOWN_KINDS = 4
@@ -43,29 +43,26 @@ def check_inputs(plan: Plan) -> None:
             found.setdefault(f"{spec.title} of {spec.opened_dataset or spec.address}", error)
     missing = {name: error for name, error in found.items() if error is not None}
 
-    datasets = {name: catalog.dataset(name) for name in missing if name in grid.datasets}
-    if root is not None:  # the user's own datasets lack different things, so each has its own error
-        datasets = {name: entry for name, entry in datasets.items() if not entry.is_own}
+    # Below a data root, the user's own datasets lack different things, so each has its own error.
+    datasets = {name: entry for name in missing if (entry := grid.datasets.get(name)) and not (root and entry.is_own)}
     errors = [error for name, error in missing.items() if len(datasets) == 1 or name not in datasets]
     if len(datasets) > 1:  # one error with the cause, the names of the datasets and a command that fetches them
-        by_hand = [name for name, entry in datasets.items() if entry.route.kind == "dassl"]
+        by_hand = [name for name, entry in datasets.items() if root is not None and entry.route.kind == "dassl"]
         fetched = [name for name, entry in datasets.items() if entry.is_prepared]
         cause = f"are not in {root}" if root else "are missing because no data root is given"
         shipped = (grids_folder() / f"{grid.name}.yaml").is_file()
         what = f"--grid {grid.name}" if shipped and len(fetched) > SHOWN_NAMES else " ".join(fetched)
-        place = shlex.quote(str(root)) if root else "PATH"
-        hint = [", ".join(name for name in datasets if root is None or name not in by_hand)]
+        hint = [", ".join(name for name in datasets if name not in by_hand)]
         if fetched:
-            hint.append(f"python -m orchestrator data prepare {what} --data-root {place}")
-        if root is not None:
-            lines = [missing[name].what.removeprefix("dataset ").replace(" is not there", "") for name in by_hand]
-            hint += [line.replace(f"{root}/", "") for line in lines]
-            if by_hand:
-                here = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-                hint.append(f"CoOp's instructions say where to get each dataset and where to put it: {DASSL_PAGE}")
-                hint.append(f"{root} holds {listed(here, SHOWN_NAMES)}" if here else f"{root} holds no folder")
-        else:
+            hint.append(f"python -m orchestrator data prepare {what} --data-root {shlex.quote(str(root or 'PATH'))}")
+        if root is None:
             hint.append(f"give --data-root PATH to this command{' too' * bool(fetched)}, or set BOLT_DATA=PATH")
+        elif by_hand:
+            lines = [missing[name].what.removeprefix("dataset ").replace(" is not there", "") for name in by_hand]
+            here = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+            hint += [line.replace(f"{root}/", "") for line in lines]
+            hint.append(f"CoOp's instructions say where to get each dataset and where to put it: {DASSL_PAGE}")
+            hint.append(f"{root} holds {listed(here, SHOWN_NAMES)}" if here else f"{root} holds no folder")
         what = f"{len(datasets)} datasets {cause}; nothing was started"
         errors.insert(0, UserError(what, hint="\n  ".join(filter(None, hint))))
     if len(errors) == 1:
@@ -103,10 +100,9 @@ def check_disk_space(plan: Plan, store: Store, budget: int | None = None) -> Non
         limit, where = f"more than the {human_bytes(free)} that are free", store.url
     else:
         return
-    sizes: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for spec in plan.missing:
-        sizes[spec.title, spec.shrink_hint].append(spec.size_bytes(plan.catalog))
-    largest = sorted(sizes.items(), key=lambda item: -sum(item[1]))[:SHOWN_KINDS]
+    kinds = grouped(plan.missing, lambda spec: (spec.title, spec.shrink_hint)).items()
+    sizes = [(kind, [spec.size_bytes(plan.catalog) for spec in own]) for kind, own in kinds]
+    largest = sorted(sizes, key=lambda size: -sum(size[1]))[:SHOWN_KINDS]
     lines = [f"{human_bytes(sum(each)):>10}  {title} ({len(each)}): {hint}" for (title, hint), each in largest]
     what = f"the artifacts to build take about {human_bytes(needed)}, {limit}; nothing was started"
     hint = "--only and --set make the plan smaller; --store can name a folder on another disk"

@@ -35,10 +35,8 @@ _WRITTEN = ".report-files.json"
 def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] = ()) -> Path:
     """Write ``index.html``, ``rows.csv``, ``verdict.json``, ``tables/`` and ``figures/`` into ``folder``.
 
-    Returns the path of ``index.html``.
-
     Tables are CSV, Markdown and LaTeX files, figures PNG, SVG and PDF files. ``inspected``: ids of the cells that
-    ``inspect`` has made pages of; the report links to these pages.
+    ``inspect`` has made pages of; the report links to these pages. Returns the path of ``index.html``.
 
     All files are first written to a temporary folder. Then they are moved into ``folder``, the page last. Tables and
     figures that an earlier report wrote there are removed if this one has none of the name, and nobody changed them.
@@ -111,9 +109,7 @@ def verdict_file(records: Sequence[Mapping[str, Any]]) -> bytes:
 def table_files(tables: Mapping[str, Table], formats: Mapping[str, Callable[[Table], str]]) -> dict[str, bytes]:
     """Return every table in every format: ``tables/NAME.ENDING`` -> content.
 
-    Args:
-        tables: name of the files without the ending -> table.
-        formats: ending of the file -> the function that prints a table.
+    ``tables``: name of the files -> table. ``formats``: ending of the files -> the function that prints a table.
     """
     return {
         f"tables/{name}.{ending}": to_text(table).encode()

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import uuid
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,7 @@ class Artifact(BaseModel, strict=True, frozen=True):
 
     @classmethod
     def read(cls, files: Files, address: str) -> Artifact | None:
-        """Return the artifact at ``address``; ``None`` if there is none.
-
-        Raises :class:`CorruptArtifact` for an invalid manifest.
-        """
+        """Return the artifact at ``address``, or ``None``. Raises :class:`CorruptArtifact` for an invalid manifest."""
         try:
             with field_named():
                 found = cls.model_validate_json(files.read(f"{address}/manifest.json"))
@@ -98,12 +96,9 @@ class Artifact(BaseModel, strict=True, frozen=True):
 
         A file of a remote store is downloaded and hashed only if its tag has changed. Raises :class:`CorruptArtifact`.
         """
-        folders = {stored.rpartition("/")[0] for stored, _, _ in self.files.values()}
-        versions = {
-            f"{folder}/{name}": version for folder in folders for name, version in self._store.versions(folder).items()
-        }
+        versions = cache(self._store.versions)  # one listing: the files of an attempt are in one folder
         for name, (stored, size, digest) in self.files.items():
-            found = versions.get(stored)
+            found = versions(stored.removesuffix(f"/{name}")).get(name)
             if found is None or found.size != size:
                 has = f"has {found.size} bytes" if found else "is missing"
                 raise CorruptArtifact(f"{self.address}/{name} {has}, but its manifest says {size} bytes")

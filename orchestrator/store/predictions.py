@@ -1,9 +1,8 @@
 """The predictions of a finished cell on its test images: one compressed npz file beside its result.
 
 For each scored test split, the file has the arrays ``<dataset>/labels``, ``<dataset>/predicted`` and
-``<dataset>/probability``. If only a part of the split was scored, it also has ``<dataset>/rows``. Equal predictions
-give equal bytes. The result records the file's size and checksum
-(:class:`orchestrator.store.results.PredictionsFile`).
+``<dataset>/probability``. If only a part of the split was scored, it also has ``<dataset>/rows``. The result records
+the file's size and checksum (:class:`orchestrator.store.results.PredictionsFile`).
 
 Shape legend: N scored images of a split.
 """

@@ -76,8 +76,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = 
     if near:
         hint = "did you mean " + " or ".join(repr(n) for n in near) + "?"
     elif names:
-        shown = ", ".join(names[:12]) + (f", ... ({len(names)} in all)" if len(names) > 12 else "")
-        hint = f"known: {shown}"
+        hint = f"known: {', '.join(names[:12])}" + f", ... ({len(names)} in all)" * (len(names) > 12)
     else:
         hint = "none are known"
     if otherwise and not near:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from orchestrator.report.figures.drawing import INK
 
+_Points = Sequence[tuple[float, float]]
 _GAP = 6.5
 """Distance of a name from its point, in points (1/72 inch)."""
 _STEPS = 9
@@ -75,9 +77,6 @@ class _Box:
         return max(width, 0.0) * max(height, 0.0)
 
 
-_Points = Sequence[tuple[float, float]]
-
-
 def _nearest(points: _Points, sizes: _Points, gap: float, width: float) -> list[_Box]:
     """Return a rectangle for the name of each point. The highest points choose first.
 
@@ -89,29 +88,26 @@ def _nearest(points: _Points, sizes: _Points, gap: float, width: float) -> list[
     for i in sorted(range(len(points)), key=lambda i: -points[i][1]):
         places = list(_places(*points[i], *sizes[i], gap))
         inside = [place for place in places if place.left >= 0 and place.right <= width]
-        boxes[i] = min(
-            inside or places, key=lambda place: (sum(place.overlap(other) for other in taken), place.distance)
-        )
+        boxes[i] = min(inside or places, key=lambda place: (sum(map(place.overlap, taken)), place.distance))
         taken.append(boxes[i])
     return [boxes[i] for i in range(len(points))]
 
 
 def _stacked(points: _Points, sizes: _Points, gap: float) -> list[_Box]:
     """Return rectangles to the right of the points, moved up and down until none covers another."""
-    order = sorted(range(len(points)), key=lambda i: points[i][1])
-    middles = [points[i][1] for i in order]
+    middles = [y for _, y in points]
+    order = sorted(range(len(points)), key=middles.__getitem__)
     for _ in range(200):
-        for below in range(len(order) - 1):
-            lacking = sizes[order[below]][1] - (middles[below + 1] - middles[below])
+        for below, above in pairwise(order):
+            lacking = sizes[below][1] - (middles[above] - middles[below])
             if lacking > 0:
                 middles[below] -= lacking / 2
-                middles[below + 1] += lacking / 2
-    boxes = {}
-    for i, middle in zip(order, middles, strict=True):
-        (x, y), (own_width, height) = points[i], sizes[i]
+                middles[above] += lacking / 2
+    boxes = []
+    for (x, y), (width, height), middle in zip(points, sizes, middles, strict=True):
         left = x + gap * 1.6
-        boxes[i] = _Box(left, middle - height / 2, left + own_width, middle + height / 2, abs(middle - y))
-    return [boxes[i] for i in range(len(points))]
+        boxes.append(_Box(left, middle - height / 2, left + width, middle + height / 2, abs(middle - y)))
+    return boxes
 
 
 def _places(x: float, y: float, width: float, height: float, gap: float) -> Iterator[_Box]:

@@ -16,7 +16,7 @@ from bolt.task.task import Adapted
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.artifacts.spec import ArtifactCache, with_inputs
-from orchestrator.cells.evaluation import evaluate_cell, name_new_classes
+from orchestrator.cells.evaluation import add_classes, evaluate_cell
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
@@ -45,7 +45,8 @@ def adapt() -> Adapt:
 def _adapt(cell: Cell, loaded: ArtifactCache) -> tuple[Adapted, Tensor]:
     """Return the method's classifier, and its logits on the first images of the test split."""
     inputs = CellInputs(cell, loaded)
-    adapted = name_new_classes(inputs, inputs.method.run(make_task(inputs), inputs.settings))
+    adapted = inputs.method.run(make_task(inputs), inputs.settings)
+    adapted = add_classes(inputs, adapted, inputs.artifacts.head, inputs.adapted_classes)
     images = loaded.get(inputs.artifacts.head.images)
     with torch.inference_mode():
         features = inputs.backbone.encode_images(images.batch(0, 100), adapted.tower)
