@@ -135,5 +135,4 @@ class HeldOutFold(ArtifactSpec):
 
     def load(self, artifact: Artifact, device: str) -> tuple[HeldOut, float]:
         """Return the predictions, and the number of seconds that the build took."""
-        found = HeldOut(*(np.load(artifact.path(f"{name}.npy")) for name in HeldOut._fields))
-        return found, artifact.meta["seconds"]
+        return HeldOut(*(np.load(artifact.path(f"{name}.npy")) for name in HeldOut._fields)), artifact.meta["seconds"]

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from orchestrator.analysis.rows import Row
 from orchestrator.core.cell import Cell, Place
+from orchestrator.util.grouping import grouped
 
 
 def ablations_of(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[tuple[Place, str]]:
@@ -59,12 +60,9 @@ def changed_places(places: Iterable[Place]) -> frozenset[Place]:
     The base must have been measured on the same track, backbone and domain. If it was measured only elsewhere, the
     protocol counts as unchanged.
     """
-    protocols: dict[Place, set[str]] = {}
-    every = set(places)
-    for place in every:
-        protocols.setdefault(place._replace(protocol=""), set()).add(place.protocol)
+    groups = grouped(set(places), lambda place: place._replace(protocol="")).values()
     return frozenset(
-        place for place in every if base_protocol(place.protocol, protocols[place._replace(protocol="")]) is not None
+        place for own in groups for place in own if base_protocol(place.protocol, (other.protocol for other in own))
     )
 
 

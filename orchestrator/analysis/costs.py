@@ -3,15 +3,13 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from statistics import median
-from typing import Any, get_args
+from typing import get_args
 
 from orchestrator.analysis import CostKind
 from orchestrator.analysis.rows import Row
-from orchestrator.core.cell import MethodRef
 from orchestrator.store.results import Result
-from orchestrator.tracks import TRACKS
+from orchestrator.tracks import TRACKS, configured
 from orchestrator.util.errors import UserError
 from orchestrator.util.grouping import grouped
 
@@ -94,13 +92,11 @@ def _counted(result: Result) -> tuple[bool, float] | None:
 
     ``None`` if this version of the project lacks the method or one of its settings.
     """
-    from bolt.methods import METHODS  # imports torch
-
-    cell = result.cell
-    settings = _settings(cell.method, cell.track)
-    if settings is None:
+    cell, support = result.cell, result.support_size
+    try:
+        method, settings = configured(cell.method, cell.track)
+    except (LookupError, ValueError, UserError):
         return None
-    method, support = METHODS[cell.method.name], result.support_size
     tested = sum(found.total for found in result.evaluations)
     passes = TRACKS[cell.track].tower_passes(method, settings, support, tested)
     images = passes.forward + method.training_forwards * passes.training
@@ -108,17 +104,6 @@ def _counted(result: Result) -> tuple[bool, float] | None:
         images += support * (last_view + 1)  # cells share the support's features, but each cell counts the passes
     prompts = method.training_forwards * passes.text_training * len(result.evaluations[0].per_class)
     return method.uses_source_models and bool(cell.sources), images + PROMPT_SHARE * prompts
-
-
-@lru_cache(maxsize=1024)
-def _settings(method: MethodRef, track: str) -> Any:
-    """Return a method's settings on a track; ``None`` if this version lacks the method or a setting."""
-    from bolt.methods import METHODS  # imports torch
-
-    try:
-        return TRACKS[track].configure(METHODS[method.name], method.settings_dict())
-    except (LookupError, ValueError, UserError):
-        return None
 
 
 def frontier(scores: Mapping[str, float], costs: Mapping[str, float]) -> list[str]:

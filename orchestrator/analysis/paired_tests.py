@@ -56,8 +56,7 @@ def paired_t_tests(differences_PN: Floats, confidence: float = CONFIDENCE) -> Pa
     """
     differences_PN = rounded(differences_PN)
     n = np.isfinite(differences_PN).sum(axis=1)
-    total = np.nansum(differences_PN, axis=1)
-    mean = np.divide(total, n, out=np.full(len(n), np.nan), where=n > 0)
+    mean = np.divide(np.nansum(differences_PN, axis=1), n, out=np.full(len(n), np.nan), where=n > 0)
     squares = np.nansum((differences_PN - mean[:, None]) ** 2, axis=1)
     squares[np.nanmax(np.abs(differences_PN - mean[:, None]), axis=1, initial=0) < 10.0**-_DIGITS] = 0
     freedom = np.maximum(n - 1, 1)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.analysis.costs import FELT, cheapest, kinds
 from orchestrator.analysis.verdict import Verdict
+from orchestrator.util.grouping import grouped
 from orchestrator.util.units import pluralize
 
 LISTED = 3
@@ -16,12 +17,10 @@ def recommend(verdicts: Sequence[Verdict], display_names: Mapping[str, str] | No
     shown = display_names or {}
     ordered = sorted(verdicts, key=lambda verdict: verdict.k)
     ks = [verdict.k for verdict in ordered]
-    groups: dict[tuple[str, str], list[Verdict]] = {}
-    for verdict in ordered:
-        if (method := verdict.recommended) is not None:
-            groups.setdefault((shown.get(method, method), _reason(verdict, method, shown)), []).append(verdict)
+    recommended = [(verdict, method) for verdict in ordered if (method := verdict.recommended) is not None]
+    groups = grouped(recommended, lambda pair: (shown.get(pair[1], pair[1]), _reason(*pair, shown)))
     clauses = (
-        f"use {name}{_at([verdict.k for verdict in own], ks)}{reason}{_loss(own)}"
+        f"use {name}{_at([verdict.k for verdict, _ in own], ks)}{reason}{_loss([verdict for verdict, _ in own])}"
         for (name, reason), own in groups.items()
     )
     return "; ".join(clauses) or "nothing to recommend: no method was measured"

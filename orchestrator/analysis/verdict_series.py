@@ -122,8 +122,7 @@ def verdicts_of(
             over all domains.
     """
     races = {(race.place, race.k): race for race in raced}
-    averaged = (row for row in rows if row.averaged)
-    places = grouped(averaged, lambda row: row.place._replace(domain=""))
+    places = grouped((row for row in rows if row.averaged), lambda row: row.place._replace(domain=""))
     every: list[VerdictSeries] = []
     by_id = {result.cell.id: result for result in results}
 

@@ -42,8 +42,7 @@ class TestFeatures(OfTestSplit):
         return FLOAT_BYTES * images * catalog.backbone(self.backbone.name).embed_dim
 
     def gflops(self, catalog: Catalog) -> float:
-        images = catalog.dataset(self.dataset.name).sizes.test
-        return images * catalog.backbone(self.backbone.name).gflops_per_image
+        return catalog.dataset(self.dataset.name).sizes.test * catalog.backbone(self.backbone.name).gflops_per_image
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Encode the test images."""
@@ -192,8 +191,7 @@ class SupportFeatures(ArtifactSpec):
         backbone = cache.backbone(self.backbone)
         features = []
         for view in range(EVALUATION_VIEW, self.views + 1):
-            pixels = pool.pixels(view, indices, self.image_size, self.family)
-            features.append(backbone.encode_images(pixels).cpu())
+            features.append(backbone.encode_images(pool.pixels(view, indices, self.image_size, self.family)).cpu())
             builder.progress(view + 1, self.views + 1)
         tensors = {"features_VND": torch.stack(features), "indices_N": torch.from_numpy(indices)}
         save_tensors(tensors, builder.folder / FILE)

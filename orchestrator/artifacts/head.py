@@ -44,8 +44,7 @@ class Head(OfTestSplit):
             object.__setattr__(self, "backbone", replace(self.backbone, precision=None))
 
     def size_bytes(self, catalog: Catalog) -> int:
-        classes = catalog.dataset(self.dataset.name).classes
-        return FLOAT_BYTES * classes * catalog.backbone(self.backbone.name).embed_dim
+        return FLOAT_BYTES * catalog.dataset(self.dataset.name).classes * catalog.backbone(self.backbone.name).embed_dim
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Fill the dataset's prompt templates with each class name, and encode one embedding per class.

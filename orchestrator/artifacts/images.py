@@ -91,8 +91,7 @@ class Images(ArtifactSpec):
         raw = open_dataset(entry, cache.data_root)
         transform = partial(evaluation_pixels, size=self.image_size)
         if not self._is_at_tower_size:
-            cap = decoded.SHORT_SIDE_CAP * self.image_size.side
-            transform = partial(decoded.capped_pixels, short_side=cap)
+            transform = partial(decoded.capped_pixels, short_side=decoded.SHORT_SIDE_CAP * self.image_size.side)
         part = raw.validation if self.split == "validation" else raw.parts["train" if self.split == "train" else "test"]
         if part is None:
             raise _no_validation_part(entry.name)

@@ -20,7 +20,7 @@ from orchestrator.artifacts.views import Views
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.datasets.images import SHORT_SIDE_CAP
-from orchestrator.tracks import TRACKS
+from orchestrator.tracks import TRACKS, configured
 from orchestrator.util.errors import UserError
 
 COOP_SMALLEST_CROP = 0.08
@@ -95,16 +95,10 @@ class CellArtifacts:
 def configured_method(cell: Cell) -> tuple[Method, Any]:
     """Return a cell's method, and its settings on the cell's track. Raises ``UserError`` if they are unknown here."""
     try:
-        return METHODS[cell.method.name], _settings(cell.method, cell.track)
+        return configured(cell.method, cell.track)
     except UnknownName as error:
         hint = "install the package that adds it, or the version of this project that measured the cell"
         raise UserError(f"{error.where} has no {error.name!r}", where=cell.id, hint=hint) from None
-
-
-@lru_cache(maxsize=1024)
-def _settings(method: MethodRef, track: str) -> Any:
-    """Return a method's settings. They are cached, because making them for each cell takes most of a plan's time."""
-    return TRACKS[track].configure(METHODS[method.name], method.settings_dict())
 
 
 class _Reads(NamedTuple):
@@ -126,7 +120,7 @@ class _Reads(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _reads(ref: MethodRef, track: str) -> _Reads:
-    method, settings, labelled = METHODS[ref.name], _settings(ref, track), TRACKS[track].gives_support
+    (method, settings), labelled = configured(ref, track), TRACKS[track].gives_support
     views = method.support_feature_views(settings)
     return _Reads(
         uses_support=method.uses_support,

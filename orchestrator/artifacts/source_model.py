@@ -220,14 +220,12 @@ class MetaStart(ArtifactSpec):
         builder.meta.update(backbone=self.backbone.name, datasets=names, meta_loss=curve)
 
     def _task(self, dataset: DatasetRef, cache: ArtifactCache) -> MetaTask:
-        kept_bytes = KEPT_BYTES // len(self.datasets)
-        labels_N, pixels = training_images(dataset, self.image_size, cache, kept_bytes)
+        labels_N, pixels = training_images(dataset, self.image_size, cache, KEPT_BYTES // len(self.datasets))
         return MetaTask(dataset.name, cache.get(Head(self.backbone, dataset, self.image_size)), labels_N, pixels)
 
     def load(self, artifact: Artifact, device: str) -> dict[str, Tensor]:
         """Return the tower's tensors on the device, by their names in open_clip's image tower."""
-        tensors = load_file(artifact.path(TOWER_FILE))
-        return {name: tensor.to(device) for name, tensor in tensors.items()}
+        return {name: tensor.to(device) for name, tensor in load_file(artifact.path(TOWER_FILE)).items()}
 
 
 def training_images(

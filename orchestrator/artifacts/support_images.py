@@ -111,8 +111,7 @@ class SupportImages(ArtifactSpec):
         if self.listed is None:
             indices = self.drawn(part.labels, validation_labels, len(raw.class_names))
         else:
-            files = draw_files(dataset_folder(entry, cache.data_root), self.shots, self.seed)
-            listed = read_draw(raw, files)
+            listed = read_draw(raw, draw_files(dataset_folder(entry, cache.data_root), self.shots, self.seed))
             indices = np.unique(listed["train"])
             for name, positions in listed.items():
                 np.save(builder.folder / f"listed_{name}.npy", positions)

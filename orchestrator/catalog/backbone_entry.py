@@ -194,6 +194,5 @@ def missing_checkpoint(entry: CheckpointEntry) -> UserError | None:
     except UnreadableCheckpoint as error:
         adopt = f"sources adopt PATH --backbone {entry.backbone} --dataset {entry.dataset} --catalog FILE"
         hint = f"put the file there, or adopt the checkpoint again: python -m orchestrator {adopt}"
-        what = f"the checkpoint of {entry.dataset} for {entry.backbone} is not there: {error}"
-        return UserError(what, hint=hint)
+        return UserError(f"the checkpoint of {entry.dataset} for {entry.backbone} is not there: {error}", hint=hint)
     return None

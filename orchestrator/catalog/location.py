@@ -21,8 +21,7 @@ def grids_folder() -> Path:
         if (folder / "datasets").is_dir():
             return folder
     hint = "reinstall the project, or run it from a complete checkout"
-    what = "the folder of grids and catalog files is missing"
-    raise UserError(what, where=str(package.parent / "grids"), hint=hint)
+    raise UserError("the folder of grids and catalog files is missing", where=str(package.parent / "grids"), hint=hint)
 
 
 def display_path(path: Path) -> str:

@@ -148,5 +148,4 @@ def model_of(result: Result, adapted: Adapted, loaded: ArtifactCache) -> Model:
         "sources": {source.dataset: source.digest for source in cell.sources},
     }
     names = Images(cell.dataset, "test", loaded.image_size(cell.backbone)).class_names(loaded)
-    backbone = loaded.backbone(cell.backbone)
-    return Model.from_adapted(backbone, adapted, names, notes=notes, reading=entry.reading)
+    return Model.from_adapted(loaded.backbone(cell.backbone), adapted, names, notes=notes, reading=entry.reading)

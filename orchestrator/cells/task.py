@@ -61,8 +61,7 @@ def _oracle(inputs: CellInputs) -> Callable[[Adapted], float]:
     group = None if count == len(inputs.head_CD) else range(count)
 
     def oracle(adapted: Adapted) -> float:
-        split = evaluation_split(inputs, inputs.cell.dataset, group)
-        return evaluate(inputs, split, adapted).evaluation.accuracy
+        return evaluate(inputs, evaluation_split(inputs, inputs.cell.dataset, group), adapted).evaluation.accuracy
 
     return oracle
 

@@ -71,8 +71,7 @@ def export(
         saved = Path(scratch, "model")
         save_model(made, result, loaded, saved, "state_dict")
         try:
-            image = example_image(result, loaded)
-            version = register_model(place, result.cell.id, saved, register, image)
+            version = register_model(place, result.cell.id, saved, register, example_image(result, loaded))
         except LookupError as error:
             hint = "`python -m orchestrator sync GRID` tracks the cells of a grid"
             raise UserError(f"{error} in {place.uri}", where="--register", hint=hint) from None

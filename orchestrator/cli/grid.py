@@ -91,8 +91,7 @@ def grid(
         raise UserError("--local cannot end a running cell, so it takes no --cell-limit", hint="give one of them")
     if not local and settings.device is not None and ":" in settings.device:
         what = f"{settings.device} is for --local: on Ray, every worker sees its GPU as cuda:0"
-        hint = "give cuda; CUDA_VISIBLE_DEVICES names the GPUs that Ray uses"
-        raise UserError(what, where="--device", hint=hint)
+        raise UserError(what, where="--device", hint="give cuda; CUDA_VISIBLE_DEVICES names the GPUs that Ray uses")
     workspace, raced = asked.workspace(settings)
     if plan:
         _print_plan(workspace, asked, raced=raced)

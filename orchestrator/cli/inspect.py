@@ -47,8 +47,7 @@ def inspect(
         images = Images(refs[dataset], "test", loaded.image_size(result.cell.backbone))
         return loaded.get(images).image(row).numpy()
 
-    found = inspect_cell(result, loaded)
-    page = render_cell_page(found, image_of).encode()
+    page = render_cell_page(inspect_cell(result, loaded), image_of).encode()
     name, where = f"reports/cells/{result.cell.id}.html", ""
     path = output or local_folder(files, name)
     with writing("the page", str(path), "-o FILE writes the page into another file"):

@@ -37,8 +37,7 @@ def status(
     if watch and as_json:
         raise UserError("--watch and --json exclude each other", hint="give one of them")
     if set_ and (grid is None or watch):
-        what = "only `status GRID` without --watch reads this option"
-        raise UserError(what, where="--set", hint="leave it out")
+        raise UserError("only `status GRID` without --watch reads this option", where="--set", hint="leave it out")
     opened = Store(settings.store_url)
     if as_json:
         print_json(_record(opened, grid, settings, set_))

@@ -71,8 +71,7 @@ class SourceRecipe:
         """
         if self.epochs is not None:
             return self
-        epochs = fine_tune_epochs or -(-DEFAULT_STEPS * self.batch_size // max(train_images, 1))
-        return replace(self, epochs=epochs)
+        return replace(self, epochs=fine_tune_epochs or -(-DEFAULT_STEPS * self.batch_size // max(train_images, 1)))
 
     def is_short(self, train_images: int) -> bool:
         """Return whether the training ends before its warm-up does."""

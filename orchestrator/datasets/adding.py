@@ -204,12 +204,10 @@ def check_images(
     Raises ``UserError`` as :func:`add_dataset`.
     """
     fields = _fields_of(name, layout, words, options)
-    location = Location(display_path(catalog_file), f"datasets.{name}")
-    entry = validated(DatasetEntry, {"name": name, **fields}, location)
+    entry = validated(DatasetEntry, {"name": name, **fields}, Location(display_path(catalog_file), f"datasets.{name}"))
     raw = open_dataset(entry, layout.data_root)
     for part, needed in (("train", "learn from"), ("test", "be tested on")):
-        sizes = raw.class_sizes(part)
-        if absent := [word for word, size in zip(raw.class_names, sizes, strict=True) if not size]:
+        if absent := [word for word, size in zip(raw.class_names, raw.class_sizes(part), strict=True) if not size]:
             hint = "every class needs a training image and a test image, so at least two images for an 80/20 split"
             hint += f"; also too few: {', '.join(absent[1:6])}" if absent[1:] else ""
             raise UserError(f"class {absent[0]!r} has too few images: none is left to {needed}", hint=hint)

@@ -111,8 +111,7 @@ def _checked(layout: Layout, path: Path) -> Layout:
         what = f"the name of the class folder {foreign!a} is not UTF-8"
         raise UserError(what, where=str(path), hint="rename the folder")
     if len(layout.names) < 2:
-        hint = "put the images of each class into a folder of its own, side by side"
-        raise _one_class(layout.names[0], path, hint)
+        raise _one_class(layout.names[0], path, "put the images of each class into a folder of its own, side by side")
     return layout
 
 
@@ -157,8 +156,7 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     if not parts and (folder / "all").is_dir() and "all" not in found:
         raise UserError("a class folder cannot be called 'all'", where=str(folder), hint="rename the folder")
     parts = parts or {"all": found.get("all", folder)}
-    classes = _classes(parts, folder)
-    names, route = tuple(path.name for path in classes), {"kind": "folder", "folder": folder.name}
+    names, route = tuple(path.name for path in _classes(parts, folder)), {"kind": "folder", "folder": folder.name}
     if "test" in parts:
         refuse_untested(names, [path.name for path in class_folders(parts["test"])], folder)
     notes = unused_notes(given, parts.values())

@@ -177,8 +177,7 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
 
     Raises ``UserError`` if a class would have no training images or no test images any more.
     """
-    lost = Counter((broken.part, broken.word) for broken in found.broken)
-    for (part, word), count in lost.items():
+    for (part, word), count in Counter((broken.part, broken.word) for broken in found.broken).items():
         if count == found.raw.class_sizes(part)[found.raw.class_names.index(word)]:
             kind, hint = "training" if part == "train" else "test", "repair an image of the class, or remove the class"
             what = f"no {kind} image of class {word!r} can be read; the class would be empty"

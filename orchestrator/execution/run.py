@@ -195,8 +195,7 @@ def build_artifacts(
         if event.problem == "store":
             raise RunStopped(store.url, event.error)
         if event.kind in ("failed", "skipped"):
-            root = failed.get(event.failed_dependency, event)
-            failed[event.key] = replace(event, retryable=root.retryable)
+            failed[event.key] = replace(event, retryable=failed.get(event.failed_dependency, event).retryable)
             _record_failure(store, event.key, event.error, event.traceback)
         on_event(event)
     return failed

@@ -137,8 +137,7 @@ def resolve_protocol(value: Any, location: Location) -> Protocol:
     if isinstance(value, str):
         value = {"name": value}
     if not isinstance(value, Mapping) or "name" not in value:
-        hint = "write a name, or {name: strict, switch: value}"
-        raise location.error(f"{short_repr(value)} is not a protocol", hint)
+        raise location.error(f"{short_repr(value)} is not a protocol", "write a name, or {name: strict, switch: value}")
     if not isinstance(value["name"], str) or value["name"] not in PROTOCOLS:
         raise location.unknown_name("protocol", value["name"], PROTOCOLS)
     switches = {str(key): item for key, item in value.items() if key != "name"}

@@ -69,8 +69,7 @@ def find_gpu(name: str) -> GpuKind:
 
     Raises ``UserError`` with the nearest names for a kind that is not in :data:`GPU_KINDS`.
     """
-    words = re.findall(r"[a-z0-9]+", name.lower())
-    for word in words:
+    for word in re.findall(r"[a-z0-9]+", name.lower()):
         if word.removeprefix("rtx") in GPU_KINDS:
             return GPU_KINDS[word.removeprefix("rtx")]
     raise unknown_name("kind of GPU", name, GPU_KINDS, where="--gpu")

@@ -210,8 +210,7 @@ def make_plan(
     retry_failed: bool = False,
 ) -> Plan:
     """Compare a grid with a store. Damaged results are moved aside; nothing else changes."""
-    plan = replace(results_plan(grid, catalog, store, data_root), retry_failed=retry_failed)
-    return _with_artifacts(plan, store)
+    return _with_artifacts(replace(results_plan(grid, catalog, store, data_root), retry_failed=retry_failed), store)
 
 
 def results_plan(

@@ -75,16 +75,13 @@ class ProgressDisplay:
         if self._live is not None:
             self._live.stop()
             self._printed_failures = max(0, len(self._counter.failures()) - LAST_FAILURES)  # the report lists them all
-        state: State = "ended"
-        if kind is not None:
-            state = "stopped" if issubclass(kind, KeyboardInterrupt) else "failed"
+        stopped = kind is not None and issubclass(kind, KeyboardInterrupt)
+        state: State = "stopped" if stopped else "failed" if kind else "ended"
         snapshot = self._snapshot()
         self._status.write(state, snapshot)
         self._print_failures()
-        line = snapshot.summary
-        if state == "stopped":
-            line = f"stopped: {line}; continue with: {self._status.command}"
-        print_line(line, self._console)
+        line = f"stopped: {snapshot.summary}; continue with: {self._status.command}"
+        print_line(line if stopped else snapshot.summary, self._console)
 
     def _run(self) -> None:
         """Read memory, GPUs and builders' progress, write the status file and print plain lines, until the run ends."""

@@ -125,8 +125,7 @@ def set_values(last: Status | None, given: Sequence[str] | None) -> list[str]:
     """
     if given is not None:
         return [value for value in given if value]
-    words = _words(last)
-    found = [(word, value) for word, value in pairwise([*words, ""]) if word.partition("=")[0] == "--set"]
+    found = [(word, value) for word, value in pairwise([*_words(last), ""]) if word.partition("=")[0] == "--set"]
     return [value if word == "--set" else word.removeprefix("--set=") for word, value in found]
 
 

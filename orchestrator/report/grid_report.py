@@ -88,8 +88,7 @@ def published_of(catalog: Catalog) -> PublishedOf:
 
 def text_limits(plan: Plan, store: Store) -> tuple[EqualClasses, ...]:
     """Return, for each backbone and dataset of the grid, the classes whose text vectors are equal, if there are any."""
-    found = (equal_classes_of(store, head) for head in _heads(plan))
-    return tuple(equal for equal in found if equal is not None)
+    return tuple(equal for head in _heads(plan) if (equal := equal_classes_of(store, head)) is not None)
 
 
 def _heads(plan: Plan) -> list[Head]:
@@ -141,9 +140,7 @@ def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
         except CorruptArtifact:
             continue  # a run builds the damaged model again when a cell needs it
         if artifact is not None and "accuracy_fine_tuned" in artifact.meta:
-            backbone, dataset = model.backbone.name, model.ref.dataset
-            domain = plan.catalog.dataset(dataset).domain
-            zero_shot, fine_tuned = artifact.meta["accuracy_zero_shot"], artifact.meta["accuracy_fine_tuned"]
-            total = artifact.meta["test_images"]
-            rows.append(SourceRow(backbone, domain, dataset, zero_shot, fine_tuned, total))
+            domain = plan.catalog.dataset(model.ref.dataset).domain
+            numbers = (artifact.meta[name] for name in ("accuracy_zero_shot", "accuracy_fine_tuned", "test_images"))
+            rows.append(SourceRow(model.backbone.name, domain, model.ref.dataset, *numbers))
     return rows

@@ -137,8 +137,7 @@ class Bundle:
         def read(asked: Sequence[Result]) -> dict[str, tuple[StoredPredictions, ...]]:
             return {one.cell.id: self.predictions[one.cell.id] for one in asked if one.cell.id in self.predictions}
 
-        is_race = failed is not None
-        races = grid_races(cells, label_of, self.results, failed, metric, read, smallest) if is_race else ()
+        races = grid_races(cells, label_of, self.results, failed, metric, read, smallest) if failed is not None else ()
         arranged = GridResults(
             results=self.results,
             failures=self.failures,

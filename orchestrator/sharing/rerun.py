@@ -67,8 +67,7 @@ def rerun_bundle(path: Path, settings: RunSettings, limit: int, seed: int = 0) -
     _check_identities(drawn, loaded)
     plan = _plan(bundle, drawn, loaded)
     check_inputs(plan)
-    failed = build_artifacts(plan.missing, settings, loaded.store, lambda event: None)
-    for event in failed.values():
+    for event in build_artifacts(plan.missing, settings, loaded.store, lambda event: None).values():
         raise UserError(f"{event.key} could not be built: {event.error}", where=loaded.store.url)
     for result in drawn:
         yield _measure_again(result, bundle.predictions.get(result.cell.id), loaded)
@@ -86,8 +85,7 @@ def _measure_again(result: Result, stored: tuple[StoredPredictions, ...] | None,
         pairs = zip(stored, parse_predictions(measurement.predictions, now.evaluations), strict=True)
         other = sum(int((then.predicted != again.predicted).sum()) for then, again in pairs)
     same = now.evaluations == result.evaluations and not other
-    differing = result.manifest.differences(now.manifest)
-    return Rerun(cell_id, accuracy, now.evaluations[0].accuracy, other, same, differing)
+    return Rerun(cell_id, accuracy, now.evaluations[0].accuracy, other, same, result.manifest.differences(now.manifest))
 
 
 def _check_identities(drawn: list[Result], loaded: ArtifactCache) -> None:

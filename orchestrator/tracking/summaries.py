@@ -213,13 +213,12 @@ def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, re
             metrics.append((f"accuracy{fewer}/{prefix}{method}", rounded(mean), 0))
             metrics.append((f"gain_over_zero_shot{fewer}/{prefix}{method}", rounded(mean - zero_shot), 0))
     selects = any(result.cell.selects_on_test for result in results)
-    methods = sorted({label.method for label in labels.values()})
     return summary_run(
         "grid",
         (grid,),
         f"{grid} ({len(results)} cells)" + (f" (some {SELECTED_ON_TEST})" if selects else ""),
         tags={"grid": grid, "selects_on_test": str(selects).lower()},
-        params={"grid": grid, "methods": ", ".join(methods)},
+        params={"grid": grid, "methods": ", ".join(sorted({label.method for label in labels.values()}))},
         metrics=tuple(metrics),
         group=results,
         folder=report if report is not None and report.is_dir() else None,

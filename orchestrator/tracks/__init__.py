@@ -5,6 +5,11 @@ from the :class:`Track` in ``TRACKS``, and do not compare names of tracks. Start
 ``docs/adding-a-track.md`` shows how to add a track.
 """
 
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
 from orchestrator.tracks.base import MetricName, Track
 from orchestrator.tracks.base_to_new import BASE_TO_NEW
 from orchestrator.tracks.cross_dataset import CROSS_DATASET
@@ -13,6 +18,10 @@ from orchestrator.tracks.imbalanced import IMBALANCED
 from orchestrator.tracks.meta import META
 from orchestrator.tracks.ood import OOD
 from orchestrator.tracks.tta import TTA, TTA_IMAGE, TTA_STREAM
+
+if TYPE_CHECKING:
+    from bolt.methods import Method
+    from orchestrator.core.cell import MethodRef
 
 TRACKS: dict[str, Track] = {
     track.name: track
@@ -26,4 +35,19 @@ def stored_track(name: str) -> Track:
     return TRACKS.get(name) or Track(name, name)
 
 
-__all__ = ["TRACKS", "MetricName", "Track", "stored_track"]
+def configured(method: MethodRef, track: str) -> tuple[Method, Any]:
+    """Return a method, and its settings on a track. Raises the errors of ``METHODS`` and of :meth:`Track.configure`."""
+    from bolt.methods import METHODS  # imports torch
+
+    return METHODS[method.name], _settings(method, track)
+
+
+@lru_cache(maxsize=1024)
+def _settings(method: MethodRef, track: str) -> Any:
+    """Return a method's settings. They are cached, because making them for each cell takes most of a plan's time."""
+    from bolt.methods import METHODS  # imports torch
+
+    return TRACKS[track].configure(METHODS[method.name], method.settings_dict())
+
+
+__all__ = ["TRACKS", "MetricName", "Track", "configured", "stored_track"]

@@ -49,8 +49,7 @@ class Worker(tune.Trainable):  # type: ignore[misc]
         chunk, index = divmod(self._number, CHUNK)
         if chunk != self._fetched:  # cells come nearly in order, so a worker keeps one chunk at a time
             self._fetched, self._cells = chunk, ray.get(self._chunks[chunk])
-        event = run(self._cells[index], self._settings)
-        return {"event": replace(event, log=worker_log()), "done": True}
+        return {"event": replace(run(self._cells[index], self._settings), log=worker_log()), "done": True}
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:

@@ -74,11 +74,9 @@ def _random_sources(cells: Sequence[Cell]) -> bool:
 
     This is so if seeds have different sources, or if there is only one seed.
     """
-    choices: dict[tuple[str, int], list[frozenset[str]]] = {}
-    for cell in cells:
-        sources = frozenset(source.dataset for source in cell.sources)
-        choices.setdefault((cell.dataset.name, cell.shots), []).append(sources)
-    return any(len(set(own)) > 1 for own in choices.values()) or all(len(own) == 1 for own in choices.values())
+    seeds = grouped(cells, lambda cell: (cell.dataset.name, cell.shots)).values()
+    choices = [{frozenset(source.dataset for source in cell.sources) for cell in own} for own in seeds]
+    return any(len(own) > 1 for own in choices) or all(len(own) == 1 for own in seeds)
 
 
 def numeric_settings(variants: Sequence[Variant]) -> dict[str, list[tuple[float, Variant]]]:

@@ -158,8 +158,7 @@ def _draw_dataset(
     axes.hlines(heights, lowest, highest, color=colours, linewidth=1.6, alpha=0.6)
     means = place(math.fsum(values) / len(values) for values in seeds.values())
     axes.scatter(means, heights, s=26, c=colours, linewidths=0, zorder=3)
-    title = _on_two_lines(test, 14)
-    axes.text(left + width / 2, top - 0.06, title, ha="center", va="bottom", fontsize=8)
+    axes.text(left + width / 2, top - 0.06, _on_two_lines(test, 14), ha="center", va="bottom", fontsize=8)
 
 
 def accuracy_radar(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile | None:

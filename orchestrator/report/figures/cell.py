@@ -34,14 +34,12 @@ def confusion_matrix(counts_CC: NDArray[np.int64], names: Sequence[str], dataset
         axes.set_xlabel("predicted")
         axes.set_ylabel("true")
         caption = "Per cent of the images of each true class (rows) that the model assigns to each class (columns)."
-        title = f"Confusion matrix, {dataset}"
-        return finished(figure, f"confusion_{dataset}", title, caption, wide=classes > 24)
+        return finished(figure, f"confusion_{dataset}", f"Confusion matrix, {dataset}", caption, wide=classes > 24)
 
 
 def training_curves(curves: Mapping[str, Sequence[float]]) -> FigureFile | None:
     """Draw a plot over the epochs for every number that the training recorded; ``None`` for fewer than two epochs."""
-    longest = max(map(len, curves.values()), default=0)
-    if longest < 2:
+    if max(map(len, curves.values()), default=0) < 2:
         return None
     with canvas(0.4 + 3.0 * len(curves), 2.5) as figure:
         for axes, (name, values) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):

@@ -99,8 +99,7 @@ def _stacked(points: _Points, sizes: _Points, gap: float) -> list[_Box]:
     order = sorted(range(len(points)), key=middles.__getitem__)
     for _ in range(200):
         for below, above in pairwise(order):
-            lacking = sizes[below][1] - (middles[above] - middles[below])
-            if lacking > 0:
+            if (lacking := sizes[below][1] - (middles[above] - middles[below])) > 0:
                 middles[below] -= lacking / 2
                 middles[above] += lacking / 2
     boxes = []

@@ -116,8 +116,7 @@ def class_table(predictions: SplitPredictions, class_names: tuple[str, ...], nam
         "Accuracy on the class's test images in per cent, its gain over the frozen backbone in points, and the class "
         "that these images are most often taken for, with the number of such images."
     )
-    header = ("class", "taken for", "images", "accuracy", "gain")
-    return Table(name, title, note, header, tuple(rows), text_columns=2)
+    return Table(name, title, note, ("class", "taken for", "images", "accuracy", "gain"), tuple(rows), text_columns=2)
 
 
 def confused_table(predictions: SplitPredictions, class_names: tuple[str, ...], name: str) -> Table:
@@ -133,5 +132,4 @@ def confused_table(predictions: SplitPredictions, class_names: tuple[str, ...], 
         rows.append((Entry(class_names[i]), Entry(class_names[j]), *numbers))
     title = f"Most confused classes, {predictions.dataset}"
     note = f"The first {len(rows)} of {len(pairs)} pairs; per cent of the true class's images."
-    header = ("true", "taken for", "images", "per cent")
-    return Table(name, title, note, header, tuple(rows), text_columns=2)
+    return Table(name, title, note, ("true", "taken for", "images", "per cent"), tuple(rows), text_columns=2)

@@ -211,8 +211,7 @@ class _PaperTable:
         rows = []
         for (label, name, kind), entries in lines.items():
             texts = [Entry(str(block[axis])) for axis in self.row_axes if axis != "method"]
-            title = METHODS[name].title if label == name else label
-            texts.append(Entry(title, notes=self._notes({"method": name})))
+            texts.append(Entry(METHODS[name].title if label == name else label, notes=self._notes({"method": name})))
             texts += [Entry(kind)] if self.measured else []
             rows.append(with_dagger((*texts, *entries), self.measured.selects_on_test and kind != "published"))
         return rows
@@ -280,8 +279,7 @@ def dataset_tables(grid: GridResults | None = None) -> Iterator[Table]:
         rows = []
         for dataset in dict.fromkeys(dataset for _, dataset in printed):
             first = printed[backbones[0], dataset]
-            name = Entry(first.printed_as, notes=notes_on(label, {"dataset": dataset}))
-            entries = [name, number(first.classes, "d")]
+            entries = [Entry(first.printed_as, notes=notes_on(label, {"dataset": dataset})), number(first.classes, "d")]
             for backbone in backbones:
                 accuracy, ours = printed[backbone, dataset].finetuned_accuracy, measured.get((backbone, dataset))
                 lead = difference(None if ours is None else ours - accuracy)

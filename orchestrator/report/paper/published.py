@@ -88,8 +88,7 @@ def printed_tables() -> Mapping[str, Mapping[Position, float]]:
     """
     tables: dict[str, dict[Position, float]] = {}
     for row in read_published("results.csv"):
-        k = int(row["k"] or 0)
-        at = Position(row["track"], row["domain"], row["backbone"], k, row["method"], row["dataset"])
+        at = Position(row["track"], row["domain"], row["backbone"], int(row["k"] or 0), row["method"], row["dataset"])
         tables.setdefault(row["table"].removeprefix("tab:"), {})[at] = float(row["accuracy"])
     return tables
 

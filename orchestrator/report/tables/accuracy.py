@@ -89,11 +89,10 @@ def explorer_tables(grid: GridResults) -> Iterator[Table]:
         methods = [method for method in grid.methods if any(method in group.methods for group in groups)]
         methods.sort(key=lambda method: not any(method in group.fixed for group in groups))
         metric = groups[0].score_text if groups else "In per cent"
-        note = f"{metric}, mean ± sample standard deviation over seeds; point at a number to see n."
         yield Table(
             name=f"explorer_{slug(track)}",
             title=f"Every dataset, {stored_track(track).title}",
-            note=note,
+            note=f"{metric}, mean ± sample standard deviation over seeds; point at a number to see n.",
             header=(*titles, *(grid.display_names[method] for method in methods)),
             header_codes=(*titles, *methods),
             rows=tuple(

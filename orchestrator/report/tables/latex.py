@@ -7,6 +7,7 @@ with many columns is printed in landscape, without deviations.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import jinja2
@@ -49,10 +50,7 @@ def to_latex(table: Table) -> str:
     if sideways:
         table = replace(table, upright_titles=True, hide_std=True)
         table = replace(table, note=f"{table.note} Deviations are left out here; the CSV has them.")
-    groups, first = [], 1
-    for title, span in table.column_groups:
-        groups.append((title, first, first + span - 1))
-        first += span
+    ends = accumulate(span for _, span in table.column_groups)
     return _render(
         "table.tex.j2",
         table=table,
@@ -60,7 +58,7 @@ def to_latex(table: Table) -> str:
         sideways=sideways,
         columns="l" * table.text_columns + "r" * (len(table.header) - table.text_columns),
         caption=f"{table.title}. {table.caption}".rstrip(),
-        groups=groups,
+        groups=[(title, end - span + 1, end) for (title, span), end in zip(table.column_groups, ends, strict=True)],
         lines=list(_lines(table, r"\tiny" if long else r"\scriptsize")),
     )
 
@@ -96,14 +94,13 @@ def _lines(table: Table, small: str) -> Iterator[str]:
     """Yield the rows and the rules between them."""
     previous: tuple[str, ...] = ()
     for i, row in enumerate(table.rows):
-        if i and i == len(table.rows) - table.summary_rows:
-            yield r"\midrule"
-        elif i and i in table.ruled_rows:
-            above = table.rows[i - 1]  # the rule begins at the first merged column whose text changes
-            changed = next((c for c in range(table.merged_columns) if above[c].text != row[c].text), 0)
-            yield rf"\cmidrule(lr){{{changed + 1}-{len(table.header)}}}" if changed else r"\midrule"
         texts = tuple(entry.text for entry in row[: table.merged_columns])
         first = next((c for c, (a, b) in enumerate(zip(texts, previous, strict=False)) if a != b), len(previous))
+        if i and i == len(table.rows) - table.summary_rows:
+            yield r"\midrule"
+        elif i and i in table.ruled_rows:  # the rule begins at the first merged column whose text changes
+            below = 0 < first < table.merged_columns
+            yield rf"\cmidrule(lr){{{first + 1}-{len(table.header)}}}" if below else r"\midrule"
         line = " & ".join("" if c < first else _entry(entry, table, small) for c, entry in enumerate(row)) + r" \\"
         # After a line break, LaTeX would read "[" or "*" as an option of the line break.
         yield "{}" + line if line.startswith(("[", "*")) else line
