@@ -10,7 +10,6 @@ from orchestrator.analysis import CostKind
 from orchestrator.analysis.rows import Row
 from orchestrator.store.results import Result
 from orchestrator.tracks import TRACKS, configured
-from orchestrator.util.errors import UserError
 from orchestrator.util.grouping import grouped
 
 FELT = 1.25
@@ -95,7 +94,7 @@ def _counted(result: Result) -> tuple[bool, float] | None:
     cell, support = result.cell, result.support_size
     try:
         method, settings = configured(cell.method, cell.track)
-    except (LookupError, ValueError, UserError):
+    except (LookupError, ValueError):
         return None
     tested = sum(found.total for found in result.evaluations)
     passes = TRACKS[cell.track].tower_passes(method, settings, support, tested)

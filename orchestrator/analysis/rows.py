@@ -162,10 +162,7 @@ def _by_position(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> dict[t
 
 
 def row_list(
-    results: Sequence[Result],
-    labels: Mapping[str, str],
-    scores: Scores,
-    published_of: PublishedOf | None = None,
+    results: Sequence[Result], labels: Mapping[str, str], scores: Scores, published_of: PublishedOf | None = None
 ) -> list[Row]:
     """Return the rows of ``results``, in the same order. ``labels``: the return value of :func:`labels_of`.
 

@@ -174,9 +174,7 @@ def _rows_by_k(rows: Sequence[Row], fixed: Collection[str]) -> dict[int, list[Ro
 
     The rows of the ``fixed`` labels are compared at every k, on the test splits that other rows of this k have.
     """
-    tests: dict[int, set[tuple[str, str]]] = {}
-    for row in rows:
-        tests.setdefault(row.k, set()).add((row.domain, row.test))
+    tests = {k: {(row.domain, row.test) for row in own} for k, own in grouped(rows, lambda row: row.k).items()}
     return {
         k: [row for row in rows if row.k == k or (row.method in fixed and (row.domain, row.test) in tests[k])]
         for k in sorted(tests.keys() - {0}) or [0]

@@ -174,17 +174,15 @@ def _epoch_metrics(group: Sequence[Result]) -> list[Metric]:
     return metrics
 
 
-def _by_target(results: Sequence[Result]) -> dict[tuple[object, object], list[tuple[float, float]]]:
+def _by_target(results: Sequence[Result]) -> Mapping[tuple[object, object], list[tuple[float, float]]]:
     """Return (backbone, dataset) -> accuracy and zero-shot accuracy of each seed, at the largest k.
 
     The caller averages over the seeds of each dataset first. Otherwise a dataset that lacks a seed would count less.
     """
     most = max(result.cell.shots for result in results)
-    found: dict[tuple[object, object], list[tuple[float, float]]] = defaultdict(list)
-    for result in results:
-        if result.cell.shots == most:
-            found[result.cell.backbone, result.cell.dataset].append(_averaged(result))
-    return found
+    at_most = (result for result in results if result.cell.shots == most)
+    by_target = grouped(at_most, lambda result: (result.cell.backbone, result.cell.dataset))
+    return {target: [_averaged(result) for result in own] for target, own in by_target.items()}
 
 
 def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, report: Path | None) -> TrackedRun:

@@ -33,10 +33,8 @@ def human_bytes(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def human_duration(seconds: float | None) -> str:
-    """Return a duration for people: ``45 s``, ``3 h 05 min``, ``2 d 4 h``, ``20 d``, ``3 years`` or ``unknown``."""
-    if seconds is None:
-        return "unknown"
+def human_duration(seconds: float) -> str:
+    """Return a duration for people: ``45 s``, ``3 h 05 min``, ``2 d 4 h``, ``20 d`` or ``3 years``."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

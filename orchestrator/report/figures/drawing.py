@@ -71,17 +71,8 @@ def canvas(width: float, height: float, *, arranged: bool = True) -> Iterator[An
         yield figure
 
 
-def finished(
-    figure: Any, name: str, title: str, caption: str, *, selected: bool = False, wide: bool = False, table: str = ""
-) -> FigureFile:
-    """Return the figure in all formats.
-
-    ``selected``: whether the drawing and the caption say that the numbers were selected on the test set.
-    """
-    if selected:
-        note = f"{SELECTED} selected on the test set"
-        figure.text(0.995, 0.995, note, ha="right", va="top", fontsize=7.5, color=WARNING)
-        caption = f"{caption} {SELECTED_NOTE}"
+def finished(figure: Any, name: str, title: str, caption: str, *, wide: bool = False, table: str = "") -> FigureFile:
+    """Return the figure in all formats."""
     svg, png, pdf = io.StringIO(), io.BytesIO(), io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # the browser may have fonts for the characters
@@ -106,7 +97,7 @@ def group_figure(
     figure: Any, group: ComparisonGroup, kind: str, title: str, caption: str, *,
     k: int | None = None, table: str = "", **more: Any,
 ) -> FigureFile:  # fmt: skip
-    """Return the finished figure about one group, at all k or at one.
+    """Return the finished figure about one group, at all k or at one. It says if numbers were selected on the test set.
 
     Args:
         kind: the first part of the figure's name. The group and ``k`` are appended to it.
@@ -119,7 +110,11 @@ def group_figure(
     of_k = of_group + (f"_k{k}" if k is not None else "")
     title = f"{title}{at_k(k or 0)}, {group.title}"
     table = table and table + (of_group if table == "main" else of_k)
-    return finished(figure, kind + of_k, title, caption, selected=group.selects_on_test, table=table, **more)
+    if group.selects_on_test:
+        note = f"{SELECTED} selected on the test set"
+        figure.text(0.995, 0.995, note, ha="right", va="top", fontsize=7.5, color=WARNING)
+        caption = f"{caption} {SELECTED_NOTE}"
+    return finished(figure, kind + of_k, title, caption, table=table, **more)
 
 
 def plot_means(

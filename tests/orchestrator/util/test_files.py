@@ -105,11 +105,11 @@ def test_what_is_not_a_size_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (None, "unknown"), (0.2, "0 s"), (99.4, "99 s"), (99.6, "2 min"), (3570.0, "1 h 00 min"),
-        (11100.0, "3 h 05 min"), (187200.0, "2 d 4 h"), (1.7e6, "19 d"), (1.7e9, "54 years"),
+        (0.2, "0 s"), (99.4, "99 s"), (99.6, "2 min"), (3570.0, "1 h 00 min"), (11100.0, "3 h 05 min"),
+        (187200.0, "2 d 4 h"), (1.7e6, "19 d"), (1.7e9, "54 years"),
     ],
 )  # fmt: skip
-def test_durations_in_words(seconds: float | None, words: str) -> None:
+def test_durations_in_words(seconds: float, words: str) -> None:
     assert human_duration(seconds) == words
 
 
