@@ -57,10 +57,9 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         loaded = artifact_cache(images.settings)
         head = Head(trials[0].cell.backbone, trials[0].cell.dataset, request.backbone.input_size)
         build_missing(with_inputs([head]), loaded, console, "class words")
-        equal_classes = equal_classes_of(loaded.store, head)
         # The candidates learn from the class words. This note comes before they run, so that the user can stop the
         # command and change the words.
-        if equal_classes:
+        if equal_classes := equal_classes_of(loaded.store, head):
             say(f"  note: {equal_classes.sentence}")
         if cut := cut_off_sentence(loaded.store, head):
             say(f"  note: {cut}")
@@ -80,12 +79,11 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
             choice = Choice(next(number for number, trial in enumerate(trials) if not trial.left_out))
         chosen = trials[choice.best]
 
-        threads = threads_for(chosen.candidate, images.total)
         inputs = CellInputs(chosen.cell, loaded)
         if images.has_test:  # first, so that a run killed here has no training to repeat
             build_missing(with_inputs(inputs.artifacts.test_features), inputs.loaded, console, "test images")
         began = time.perf_counter()
-        with console.status(f"{chosen.text}: adapting to all images"), threads:
+        with console.status(f"{chosen.text}: adapting to all images"), threads_for(chosen.candidate, images.total):
             task = make_task(inputs)
             adapted = inputs.method.adapt(task, inputs.settings)
         final_seconds, evaluation = time.perf_counter() - began, None

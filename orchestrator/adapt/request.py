@@ -131,9 +131,8 @@ def read_request(
     parts = [os.path.realpath(part) for part in layout.parts.values()]
     for option, path in (("-o", model), ("--store", Path(settings.store_url))):
         if any(map(Path(os.path.realpath(path)).is_relative_to, parts)):
-            what = f"{path} is inside the folder of the images, {folder}"
             hint = "run the command in another folder, or give --store and -o outside of the images"
-            raise UserError(what, where=option, hint=hint)
+            raise UserError(f"{path} is inside the folder of the images, {folder}", where=option, hint=hint)
         above = nearest_existing(path)
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise UserError(f"{path} cannot be made: {above} is not a writable folder", where=option)

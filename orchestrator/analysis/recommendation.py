@@ -41,8 +41,7 @@ def _reason(verdict: Verdict, method: str, shown: Mapping[str, str]) -> str:
     if verdict.outcome == "single":
         return ": no other method was measured"
     rivals = [other for other in verdict.close if other != method]
-    others = rivals or [other for other in verdict.best_set if other != method]
-    if not others:
+    if not (others := rivals or [other for other in verdict.best_set if other != method]):
         return ""
     names, more = [shown.get(other, other) for other in others], len(others) - LISTED
     listed = _listed([*names[:LISTED], f"{more} more"] if more > 0 else names)

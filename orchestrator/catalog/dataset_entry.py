@@ -223,8 +223,7 @@ def class_names_of(entry: DatasetEntry) -> tuple[str, ...] | dict[str, str] | No
 @cache
 def _open_clip_list(name: str) -> tuple[str, ...]:
     attribute = name.removeprefix(OPEN_CLIP)
-    found = getattr(importlib.import_module("open_clip"), attribute, None)
-    if found is None:
+    if (found := getattr(importlib.import_module("open_clip"), attribute, None)) is None:
         raise UserError(f"open_clip has no list {attribute!r}", where=name)
     return tuple(item if isinstance(item, str) else item("{}") for item in found)
 

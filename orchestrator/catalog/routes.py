@@ -71,8 +71,7 @@ def is_inside(path: str) -> bool:
 
 def expand_braces(pattern: str) -> list[str]:
     """Return all texts that a pattern such as ``{000..099}.tar`` or ``{train,test}.tar`` means in a shell."""
-    match = re.search(r"\{(\d+)\.\.(\d+)\}|\{([^{},]*,[^{}]*)\}", pattern)
-    if match is None:
+    if (match := re.search(r"\{(\d+)\.\.(\d+)\}|\{([^{},]*,[^{}]*)\}", pattern)) is None:
         return [pattern]
     first, last, names = match.groups()
     texts = names.split(",") if first is None else [f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1)]

@@ -110,8 +110,7 @@ def target_labels(inputs: CellInputs, images: Images) -> Tensor:
         return labels + len(inputs.head_CD)
     names = images.class_names(inputs.loaded)
     numbers = class_numbers(names, target.class_names(inputs.loaded))
-    unknown = [name for name, number in zip(names, numbers, strict=True) if number is None]
-    if unknown:
+    if unknown := [name for name, number in zip(names, numbers, strict=True) if number is None]:
         variant, of = images.dataset.name, target.dataset.name
         raise UserError(f"{variant} has classes that {of} does not have: {', '.join(unknown[:5])}")
     return torch.tensor(numbers)[labels]

@@ -49,8 +49,7 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellEvent:
         except Exception as error:  # a method may raise anything
             raise_if_interrupted()  # the error may be what native code has made of a KeyboardInterrupt
             line, trace = f"{type(error).__name__}: {error}".splitlines()[0], traceback.format_exc()
-            problem = classify_error(error)
-            if problem:
+            if problem := classify_error(error):
                 line = store_error(error) if problem == "store" else line
                 return ended("failed", line, problem=problem, traceback=trace, recorded=False)
             # If a file is missing, another cell may have discarded the damaged directions that this cell reads.
@@ -93,8 +92,7 @@ def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:
         addresses = [*reads.addresses, *stored_directions(loaded.store, cell.backbone.name, reads.sources)]
     except Exception:  # the cell has failed with the same error, which the caller records
         return False
-    damaged = [address for address in addresses if not loaded.store.is_intact(address)]
-    if damaged:
+    if damaged := [address for address in addresses if not loaded.store.is_intact(address)]:
         clear_artifact_caches()
     return bool(damaged)
 

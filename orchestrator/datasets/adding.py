@@ -185,8 +185,7 @@ def state_shared_images(checked: CheckedImages, data_root: Path, catalog: Catalo
 
     A source model of such a dataset has learned from these images, test images among them.
     """
-    shared = shared_images(checked.entry, data_root, catalog)
-    if shared:
+    if shared := shared_images(checked.entry, data_root, catalog):
         stated = checked.fields.get("images_of", [])
         stated = [stated] if isinstance(stated, str) else stated
         checked.fields["images_of"] = list(dict.fromkeys([*stated, *shared]))

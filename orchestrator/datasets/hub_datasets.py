@@ -151,10 +151,9 @@ def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: st
     parts = {part: split for split in splits if (part := part_of(split)) in ("train", "test")}
     chosen = given.split(",") if given else splits if len(splits) == 1 else [*map(parts.get, ("train", "test"))]
     if len(chosen) > 2 or not set(chosen) <= {*splits}:
-        what = f"{repo} has the splits {', '.join(splits)}"
         two = ",".join(sorted(splits, key=lambda split: part_of(split) != "train")[:2])
         hint = f"name one split to divide 80/20, or a training and a test split: hf:{repo}@{two}"
-        raise UserError(what, hint=hint)
+        raise UserError(f"{repo} has the splits {', '.join(splits)}", hint=hint)
     named = {"all": chosen[0]} if len(chosen) == 1 else {"train": chosen[0], "test": chosen[1]}
     return {"splits": named, **({"config": config} if config else {})}
 

@@ -296,10 +296,9 @@ def choose_columns(
         numbers = len(rows) == len(marks) == len({*columns[name]}) and all(map(str.isdecimal, columns[name]))
         marks = marks if numbers or name in marks else []
     if said and "split" not in chosen and not marks:
-        what = f"the column {said[0]!r} seems to say which rows are for training"
         hint = "write a column 'split' with the values train and test, or remove this column for an 80/20 split"
         hint += f"; if it has the classes: {shlex.join(['--column', f'label={said[0]}'])}" * ("label" not in chosen)
-        raise UserError(what, where=str(table), hint=hint)
+        raise UserError(f"the column {said[0]!r} seems to say which rows are for training", where=str(table), hint=hint)
     if "label" not in chosen and not marks:
         for name in ([name for name in usual["label"] if name in rest] or rest * (len(rest) == 1))[:1]:
             chosen["label"] = _column_of_names(name, {name: columns[name] for name in rest}, usual["label"], table)

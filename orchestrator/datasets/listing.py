@@ -43,8 +43,7 @@ def datasets_view(
     others = [entry for entry in entries if states[entry.name] == "other data"]
     where = f", looked for in {data_root}" if data_root else "; no data root is given (--data-root or BOLT_DATA)"
     lines = ["", f"{len(entries) - len(missing) - len(others)} of {len(entries)} are on this machine{where}"]
-    fetch = [entry.name for entry in missing if entry.route.kind in FETCHERS]
-    if fetch:
+    if fetch := [entry.name for entry in missing if entry.route.kind in FETCHERS]:
         options = [*catalog_options(catalogs), "--data-root", data_root or "PATH"]
         lines += ["fetch the missing ones:", f"  {command(['data', 'prepare', *fetch, *options])}"]
     if by_hand := [entry.name for entry in missing if entry.name not in fetch]:

@@ -24,9 +24,8 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
     """
     if absent := missing_data(entry, data_root):
         raise absent
-    reader = READERS[getattr(entry.route, "layout", entry.route.kind)]
     folder, where = dataset_folder(entry, data_root), f"dataset {entry.name}, field route"
-    names, found = reader(entry, folder)
+    names, found = READERS[getattr(entry.route, "layout", entry.route.kind)](entry, folder)
     if len(names) < 2:
         what = f"{entry.name} has {'one class' if names else 'no classes'}; classification needs at least two"
         raise UserError(what, where=where, hint="name files of at least two classes in the route")

@@ -104,7 +104,6 @@ def numbered_classes(entry: DatasetEntry, labels: Iterable[int], folder: Path) -
     The entry's ``class_names`` replace these numbers later. Raises ``UserError`` if the entry has no ``class_names``.
     """
     if entry.class_names is None:
-        what = "the labels are numbers, and no file names the classes"
         hint = f"give class_names in the catalog's entry of {entry.name}, or {refetch_hint(entry)}"
-        raise UserError(what, where=str(folder), hint=hint)
+        raise UserError("the labels are numbers, and no file names the classes", where=str(folder), hint=hint)
     return [str(label) for label in range(max(labels, default=-1) + 1)]

@@ -160,9 +160,8 @@ def execute(
             built, started = built + len(plan.missing) - len(failed), started + len(plan.todo) - len(blocked)
             tried.update(cell.id for cell in plan.todo)
             cells = [cell for cell in plan.todo if cell not in blocked]
-            later = [cell for cell in plan.open if cell.id not in tried]
             wait_for("starting Ray workers for the cells")
-            backend.run_cells(cells, settings, on_event, later=later)
+            backend.run_cells(cells, settings, on_event, later=[cell for cell in plan.open if cell.id not in tried])
             plan = retry(partial(next_block, plan, store, tried))
             counter.extend(plan, plan.todo, plan.build_gflops)
     return plan, built, started

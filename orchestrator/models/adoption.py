@@ -222,10 +222,9 @@ def fetch_repository(address: str, folder: Path) -> tuple[Path, str]:
     where = f"{HUB}{address}"
     with hub_explained(where):
         info = HfApi().model_info(repo, revision=revision or None)
-        names = [sibling.rfilename for sibling in info.siblings or ()]
         # Every commit has a folder, so that a new commit does not change checkpoints that were adopted before.
         home = folder / f"{repo.replace('/', '--')}-{(info.sha or 'main')[:8]}"
-        for name in _wanted(names, where):
+        for name in _wanted([sibling.rfilename for sibling in info.siblings or ()], where):
             hf_hub_download(repo, name, revision=info.sha, local_dir=home)
     return home, f"{HUB}{repo}@{info.sha}"
 

@@ -179,8 +179,7 @@ def example_image(result: Result, loaded: ArtifactCache) -> bytes:
 
 def load_adapter(cell: Cell, loaded: ArtifactCache) -> Model | None:
     """Return the model of the cell's adapter in the store; ``None`` without a usable adapter."""
-    folder = loaded.store.adapter_folder(cell.id)
-    if folder is None:
+    if (folder := loaded.store.adapter_folder(cell.id)) is None:
         return None
     # If the adapter is damaged or of another format, the cell can be run again.
     with suppress(UnreadableModel, BackboneMismatch, BasisMismatch):
@@ -203,8 +202,7 @@ def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: Artifa
     )
     if not what:
         return ()
-    differing = result.manifest.differences(make_manifest(loaded, ()))
-    if differing:
+    if differing := result.manifest.differences(make_manifest(loaded, ())):
         listed = "; ".join(f"{name} {then} then, {now} now" for name, (then, now) in differing.items())
         return (f"{what} ({listed})",)
     hint = "device and package versions are the same, so the store or the code has changed since the cell ran"

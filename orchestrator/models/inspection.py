@@ -180,8 +180,7 @@ def _split(
     cell, loaded, backbone = inputs.cell, inputs.loaded, inputs.backbone
     features = inputs.artifacts.features_of(dataset)
     labels_N = target_labels(inputs, features.images).numpy()
-    own = stored.get(cell.id)
-    if own is not None:
+    if (own := stored.get(cell.id)) is not None:
         rows = _rows(own)
         predicted, confidence = own.predicted.astype(np.int64), own.probability / FULL_PROBABILITY
     else:

@@ -118,8 +118,7 @@ def _of_cell(store: Store, wanted: str) -> list[Artifact]:
         raise UserError(f"{cell.id} uses no source models", where="--cell", hint="give a cell of a method such as bolt")
     found = []
     for source in cell.sources:
-        artifact = store.artifact(source_address(cell.backbone.name, source))
-        if artifact is None:
+        if (artifact := store.artifact(source_address(cell.backbone.name, source))) is None:
             hint = "run the grid on an empty --store, which builds the model again, and use that store"
             raise UserError(f"the source model of {source.dataset} is not in the store", where=store.url, hint=hint)
         found.append(artifact)
@@ -129,8 +128,7 @@ def _of_cell(store: Store, wanted: str) -> list[Artifact]:
 def _of_backbone(store: Store, backbone: str | None) -> list[Artifact]:
     """Return all source models of a store that were fine-tuned from one backbone."""
     models = source_artifacts(store, "SourceModel", "AdoptedSource")
-    found = grouped(models, lambda model: str(model.identity["backbone"]["name"]))
-    if not found:
+    if not (found := grouped(models, lambda model: str(model.identity["backbone"]["name"]))):
         raise UserError("the store has no source models", where=store.url, hint="a grid with sources builds them")
     if backbone is None and len(found) > 1:
         what = f"the store has source models of several backbones: {', '.join(found)}"

@@ -180,8 +180,7 @@ def watch(store: Store, grid: str, console: Console) -> None:
 def store_view(store: Store) -> RenderableType:
     """Return a table of all grids that were run in a store, with the state and the progress of the last run of each."""
     found = store.files.map(lambda grid: read_status(store.files, grid), store.files.records("status"))
-    statuses = [status for status in found if status is not None]
-    if not statuses:
+    if not (statuses := [status for status in found if status is not None]):
         return Text(f"no grid was run in {store.url}")
     table = plain_table("grid", "state", "cells", "failed", "left", "written", right=("cells", "failed", "left"))
     now = time.time()

@@ -229,8 +229,7 @@ def _images(group: ComparisonGroup, reference: str, method: str) -> Images | Non
         [group.score(reference, k, test) for k in group.ks] + [group.score(method, last, test)]
         for test in group.tests(last, averaged=True)
     ]
-    known = [[sign * one.mean for one in own if one] for own in curves if all(own)]
-    if not known:
+    if not (known := [[sign * one.mean for one in own if one] for own in curves if all(own)]):
         return None
     scores_KN = np.array(known).T
     return images_to_reach(np.array(group.ks), scores_KN[:-1], scores_KN[-1])

@@ -220,8 +220,7 @@ def read_bundle(path: Path) -> Bundle:
                 problems[name] = f"it is damaged: {member}"
     except _UNREADABLE as error:
         return Bundle({}, {}, {"archive": f"this is no bundle, or its table of contents is damaged: {error}"})
-    manifest = _read_manifest(found.pop(MANIFEST, b""))
-    if not manifest:
+    if not (manifest := _read_manifest(found.pop(MANIFEST, b""))):
         problems.setdefault(MANIFEST, "the file is missing, or is not the manifest of a bundle")
     listed = manifest.get("files", {})
     for name in listed.keys() | found.keys() if listed else ():

@@ -166,8 +166,7 @@ def _merge_failures(store: Store, other: Store) -> list[str]:
         built = "/" in failure_id and store.files.exists(f"{failure_id}/manifest.json")
         if failure_id in known or failure_id in finished or built:
             continue
-        failure = other.read_failure(failure_id)
-        if failure is None:  # a damaged record is not copied
+        if (failure := other.read_failure(failure_id)) is None:  # a damaged record is not copied
             continue
         (log,) = other.files.read_many([f"logs/{failure_id.replace('/', '.')}.log"])
         location = store.write_log(failure_id, log.decode("utf-8", "replace")) if log is not None else ""

@@ -90,8 +90,7 @@ def _without_new_columns(stored: bytes, computed: bytes) -> bytes:
     """
     titles = next(csv.reader(io.StringIO(stored.decode())), [])
     lines, cut = list(csv.reader(io.StringIO(computed.decode()))), io.StringIO()
-    kept = [column for column, title in enumerate(lines[0]) if title in titles]
-    if not kept:
+    if not (kept := [column for column, title in enumerate(lines[0]) if title in titles]):
         raise ValueError("the file has none of the columns")
     csv.writer(cut).writerows([line[column] for column in kept] for line in lines)
     return cut.getvalue().encode()

@@ -115,8 +115,7 @@ class Store:
             batch = unread[start : start + BATCH]
             contents = read_small_files(self.files, "results", [f"{name}.json" for name in batch], listed)
             for name in batch:
-                content = contents[f"{name}.json"]
-                if content is None:  # removed in the meantime
+                if (content := contents[f"{name}.json"]) is None:  # removed in the meantime
                     continue
                 try:
                     result = Result.of_cell(name, content)

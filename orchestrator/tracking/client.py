@@ -145,8 +145,7 @@ def open_experiment(client: MlflowClient, name: str, artifact_root: str | None) 
     A new experiment keeps its artifacts below the folder or URL ``artifact_root``; with ``None``, the tracking server
     chooses where. Raises the errors of MLflow, except when another process has created or restored the experiment.
     """
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    if (found := client.get_experiment_by_name(name)) is None:
         location = None if artifact_root is None else f"{artifact_root}/{name}"
         with _ignoring_errors_if(lambda: client.get_experiment_by_name(name) is not None):
             client.create_experiment(name, artifact_location=location, tags=_TAGS)

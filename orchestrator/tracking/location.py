@@ -58,8 +58,7 @@ def tracking_location(store: Store) -> TrackingLocation:
     Raises ``UserError`` for a remote store without a tracking server, for a URI of an unknown scheme, and for a local
     store with a ``?`` or a code such as ``%41`` in its path, which MLflow would read as another path.
     """
-    uri = os.environ.get(URI_VARIABLE)
-    if not uri:
+    if not (uri := os.environ.get(URI_VARIABLE)):
         if not store.files.is_local:
             hint = f"start a tracking server and set {URI_VARIABLE}=http://HOST:PORT (docs/tracking-server.md)"
             raise UserError(f"{store.url} is remote and cannot hold MLflow's database", hint=hint)
@@ -78,8 +77,7 @@ def tracking_location(store: Store) -> TrackingLocation:
         hint = "use http://HOST:PORT, postgresql://USER@HOST/NAME or sqlite:///FILE"
         shown = re.sub(r"//.*@", "//...@", uri)  # without user and password
         raise UserError(f"{shown} is not the URI of a tracking store", where=URI_VARIABLE, hint=hint)
-    artifacts = os.environ.get(ARTIFACTS_VARIABLE)
-    if not artifacts:
+    if not (artifacts := os.environ.get(ARTIFACTS_VARIABLE)):
         what = "the tracking address is a database, which cannot hold the artifacts of runs"
         hint = f"set {ARTIFACTS_VARIABLE} to the --artifacts-destination of the server that uses the database"
         raise UserError(what, where=URI_VARIABLE, hint=hint)

@@ -60,7 +60,6 @@ def _saved(scratch: Path, folder: Path, example: bytes) -> Path:
     from mlflow.models import ModelSignature
     from mlflow.types.schema import ColSpec, ParamSchema, ParamSpec, Schema
 
-    code = Path(__file__).with_name("serving.py")
     signature = ModelSignature(
         inputs=Schema([ColSpec("string", "image")]),
         outputs=Schema([ColSpec("string", "label"), ColSpec("double", "score")]),
@@ -70,7 +69,7 @@ def _saved(scratch: Path, folder: Path, example: bytes) -> Path:
     shutil.copytree(Path(bolt.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     mlflow.pyfunc.save_model(
         path=str(scratch / "model"),
-        python_model=str(code),
+        python_model=str(Path(__file__).with_name("serving.py")),
         artifacts={"model": str(folder)},
         code_paths=[str(package)],  # the server needs no installation of this project
         signature=signature,

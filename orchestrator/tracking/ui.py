@@ -64,10 +64,9 @@ def check_port(port: int) -> None:
 
 def serve_ui(location: TrackingLocation, port: int) -> int:
     """Serve the interface until Ctrl-C, and return the server's exit code."""
-    command = ui_command(location, port)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # `finally` below ends the server
     # The server runs in a new session. So Ctrl-C reaches only this process, and this process ends the server.
-    with subprocess.Popen(command, env=ui_environment(), start_new_session=True) as server:
+    with subprocess.Popen(ui_command(location, port), env=ui_environment(), start_new_session=True) as server:
         try:
             return server.wait()
         except KeyboardInterrupt:
@@ -84,8 +83,7 @@ def ui_links(uri: str, experiment: str, base: str) -> dict[str, str]:
     experiment. If MLflow has no experiment of this name, the only address is that of the list of experiments.
     """
     client = open_client(uri)
-    found = client.get_experiment_by_name(experiment)
-    if found is None:
+    if (found := client.get_experiment_by_name(experiment)) is None:
         return {"experiments": f"{base}/#/experiments"}
     start = f"{base}/#/experiments/{found.experiment_id}/runs?"
 

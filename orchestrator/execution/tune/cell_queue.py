@@ -186,7 +186,6 @@ class CellQueue(Searcher):  # type: ignore[misc]
 
 
 def _remove_first(cells: deque[_Cell], accepts: Callable[[Resources], bool]) -> _Cell | None:
-    found = next((cell for cell in cells if accepts(cell[1])), None)
-    if found is not None:
+    if (found := next((cell for cell in cells if accepts(cell[1])), None)) is not None:
         cells.remove(found)
     return found

@@ -103,8 +103,7 @@ def accuracy_against_settings(grid: GridResults, group: ComparisonGroup) -> Iter
                         marker=MARKERS[i % len(MARKERS)], markersize=4.5, linestyle=LINES[i % len(LINES)],
                         label=k_title(k),
                     )  # fmt: skip
-                    unchanged = group.mean(base, k)
-                    if unchanged:
+                    if unchanged := group.mean(base, k):
                         axes.axhline(unchanged.mean, color=NEUTRAL, linewidth=1.0, linestyle=":", zorder=1)
                 axes.set_xlabel("number of sources" if key == SOURCES else key.replace("_", " "))
                 axes.set_xticks(sorted(set(xs)), [f"{x:g}" for x in sorted(set(xs))])

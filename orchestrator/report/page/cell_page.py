@@ -98,8 +98,7 @@ def class_table(predictions: SplitPredictions, class_names: tuple[str, ...], nam
     counts_CC = predictions.confusion(len(class_names))
     rows = []
     for i, class_name in enumerate(class_names):
-        total = int(counts_CC[i].sum())
-        if not total:
+        if not (total := int(counts_CC[i].sum())):
             continue
         correct = int(counts_CC[i, i])
         correct_zero_shot = int(((predictions.labels == i) & (predictions.frozen == i)).sum())

@@ -85,10 +85,9 @@ def _view(
     own = [group for group in groups if series.is_about(group.place)]
     group = own[0] if series.place.domain else None  # all domains together have no group
     costs = figures[group]["costs"] if group is not None and not series.dataset else []
-    domain = _capitalised(series.place.domain.replace("_", " ") or "all domains together")
     scores = [{score.method: score for score in verdict.methods} for verdict in series.verdicts]
     return {
-        "title": series.dataset or domain,
+        "title": series.dataset or _capitalised(series.place.domain.replace("_", " ") or "all domains together"),
         "metric": own[0].mean_of,
         "unit": own[0].metric.in_per_cent,
         "sentence": f"{_capitalised(series.recommendation(grid.display_names))}.",
@@ -120,8 +119,7 @@ def conditions(grid: GridResults) -> list[tuple[str, list[str]]]:
         several = len(counts) > 1
         return [f"{value} ({pluralize(f'{count:,}', 'cell')})" if several else value for value, count in counts]
 
-    results = grid.results
-    if not results:
+    if not (results := grid.results):
         return []
     cells, manifests = [result.cell for result in results], [result.manifest for result in results]
     protocols = {cell.protocol.name: cell.protocol for cell in cells}

@@ -63,8 +63,7 @@ def dataset_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
 
 def epochs_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
     """Make the table of methods x epochs 1, 2, 5, 10, 20 and the last; ``None`` if no cell has epoch scores."""
-    last = group.last_epoch
-    if not last:
+    if not (last := group.last_epoch):
         return None
     epochs = sorted({epoch for epoch in _EPOCHS if epoch <= last} | {last})
     rows = []
@@ -207,8 +206,7 @@ def base_to_new_table(grid: GridResults, group: ComparisonGroup, k: int) -> Tabl
 
     Return ``None`` on a track without base classes.
     """
-    mean = group.metric.group_mean(group.track)
-    if mean is None:
+    if (mean := group.metric.group_mean(group.track)) is None:
         return None
     datasets = sorted({row.dataset for row in group.rows})
     class_groups = (BASE_CLASSES, NEW_CLASSES, mean.name)

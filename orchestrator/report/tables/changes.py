@@ -129,8 +129,7 @@ def switch_effects(grid: GridResults) -> Iterator[list[SwitchEffect]]:
     results = grouped(grid.results, lambda result: (result.cell.protocol.name, result.cell.track))
     protocols = {result.cell.protocol.name: result.cell.protocol for result in grid.results}
     for name, protocol in protocols.items():
-        base = base_protocol(name, protocols)
-        if base is None:
+        if (base := base_protocol(name, protocols)) is None:
             continue
         for track in grid.tracks:
             if (name, track) in results:

@@ -46,8 +46,7 @@ def latex_escape(content: str) -> str:
 def to_latex(table: Table) -> str:
     """Return the table as a LaTeX environment. The first lines are comments that name the packages to load."""
     long = len(table.rows) + 2 * len(table.footnotes) > _ROWS_OF_A_PAGE
-    sideways = long and len(table.header) > _COLUMNS_OF_A_PAGE
-    if sideways:
+    if sideways := long and len(table.header) > _COLUMNS_OF_A_PAGE:
         table = replace(table, upright_titles=True, hide_std=True)
         table = replace(table, note=f"{table.note} Deviations are left out here; the CSV has them.")
     ends = accumulate(span for _, span in table.column_groups)

@@ -87,10 +87,9 @@ def short_classes_table(grid: GridResults) -> Table | None:
     for (dataset, domain, k, protocol), row in sorted(groups.items()):
         counts = (number(count, "d") for count in (k, row.short_classes, row.classes))
         rows.append(with_dagger((Entry(dataset), Entry(domain), Entry(protocol), *counts), row.selects_on_test))
-    title = "Classes with fewer than k images"
     note = "Classes with fewer than k training images. The protocol takes all images that such a class has."
     header = ("dataset", "domain", "protocol", "k", "short classes", "classes")
-    return Table("short_classes", title, note, header, tuple(rows), text_columns=3)
+    return Table("short_classes", "Classes with fewer than k images", note, header, tuple(rows), text_columns=3)
 
 
 def missing_table(grid: GridResults) -> Table | None:
@@ -106,8 +105,7 @@ def missing_table(grid: GridResults) -> Table | None:
     )
     rows = []
     for (*texts, k), cells in groups.items():
-        unfinished = [cell for cell in cells if cell.id in needed]
-        if unfinished:
+        if unfinished := [cell for cell in cells if cell.id in needed]:
             failures = sum(cell.id in grid.failed for cell in unfinished)
             finished = sum(cell.id in grid.finished for cell in cells)
             counts = (k, len(cells), finished, failures, len(unfinished) - failures)
