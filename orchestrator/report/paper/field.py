@@ -6,7 +6,7 @@ hand if the source's authors measured it themselves. Numbers that a source has r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, TypeAlias
@@ -290,9 +290,8 @@ def _entries(own: Scores, *halves: Scores, chosen: bool) -> dict[str, Entry]:
     return entries
 
 
-def _table(key: TableKey, lines: Iterable[Line]) -> Table:
+def _table(key: TableKey, lines: Sequence[Line]) -> Table:
     setting, metric, backbone = key
-    lines = list(lines)
     published = [entries for *_, source, entries in lines if not source.startswith(_HERE)]
     columns = [name for name in _COLUMNS if any(name in entries for entries in published)]
     rows = []
