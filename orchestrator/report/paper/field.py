@@ -252,7 +252,7 @@ def _measured_lines(grid: GridResults) -> dict[TableKey, list[Line]]:
                 continue
             if backbone is not None and dataset in _COLUMNS and (metric != "accuracy" or setting != "base_to_new"):
                 by_line = scores.setdefault((setting, metric, backbone), {})
-                method = grid.display_names.get(row.method, row.method)
+                method = title_of(row.method_name) if row.method in grid.plain else grid.display_names[row.method]
                 line = row.k, method, f"{_HERE}, {row.protocol}" if several else _HERE
                 chosen |= {line} if row.selects_on_test else set()
                 accuracy = row.accuracy if row.accuracy_own_classes is None else row.accuracy_own_classes

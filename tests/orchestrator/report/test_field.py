@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -111,8 +112,8 @@ def test_the_best_sets_that_the_literature_supports() -> None:
     assert best["base_to_new", "ViT-B/16", 16] == {"TransAgent", "DiscoVL"}
 
 
-def beside(results: list[Result]) -> dict[str, Table]:
-    grid = arrange(results, names_of=lambda backbone, dataset: ("ViT-B/16", None))
+def beside(results: list[Result], **more: Any) -> dict[str, Table]:
+    grid = arrange(results, names_of=lambda backbone, dataset: ("ViT-B/16", None), **more)
     return {table.title: table for table in tables_beside_measured(grid)}
 
 
@@ -176,6 +177,14 @@ def test_results_on_other_datasets_are_those_from_imagenet_among_their_own_class
     found = lines(beside(across)["From ImageNet to the ten other datasets, ViT-B/16"], "CoOp")["measured here"]
     assert [value for value in found if value is not None] == [46.0]
     assert beside(across[1:]) == {}
+
+
+def test_the_only_label_of_a_method_stands_beside_its_published_numbers() -> None:
+    of = cell("promptsrc", "eleven_dtd", 16, 0, domain="eleven", track="base_to_new")
+    made = beside([base_to_new_result(of, 80.0, 70.0)], label_of=lambda one: "promptsrc[base_to_new]")
+    sources = list(lines(made["Base to new classes, ViT-B/16: H"], "PromptSRC"))
+    assert sources[0] == "measured here"
+    assert len(sources) > 1
 
 
 def test_an_incomplete_average_and_a_grid_of_other_datasets_have_no_numbers() -> None:
