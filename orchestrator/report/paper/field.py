@@ -198,7 +198,13 @@ def field_verdicts(*, reprinted: bool = False) -> tuple[VerdictSeries, ...]:
         if number.dataset not in AVERAGES and number.metric in ("accuracy", "H"):
             at = Position(number.setting, "eleven", number.backbone, number.k, number.method, number.dataset)
             accuracies.setdefault(at, number.accuracy)
-    return published_verdicts(accuracies)
+
+    def about(series: VerdictSeries) -> VerdictSeries:
+        adapted_once = series.place.track in ("cross_dataset", "domain_generalisation", "test_time")
+        verdicts = (replace(verdict, same_supports=adapted_once and verdict.k > 0) for verdict in series.verdicts)
+        return replace(series, verdicts=tuple(verdicts))
+
+    return tuple(map(about, published_verdicts(accuracies)))
 
 
 def _shown(reprinted: bool) -> Iterator[FieldNumber]:

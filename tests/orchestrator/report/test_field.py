@@ -110,6 +110,9 @@ def test_the_best_sets_that_the_literature_supports() -> None:
     assert best["few_shot", "RN50", 1] == {"Tip-Adapter-F"}
     assert best["few_shot", "RN50", 16] == {"GDA", "Tip-Adapter-F"}
     assert best["base_to_new", "ViT-B/16", 16] == {"TransAgent", "DiscoVL"}
+    verdicts = {answer.place.track: verdict for answer in field_verdicts() for verdict in answer.verdicts if verdict.k}
+    once = {"cross_dataset", "domain_generalisation", "test_time"}
+    assert {track for track, verdict in verdicts.items() if verdict.same_supports} == once
 
 
 def beside(results: list[Result], **more: Any) -> dict[str, Table]:
