@@ -6,6 +6,7 @@ hand if the source's authors measured it themselves. Numbers that a source has r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -244,6 +245,7 @@ def _measured_lines(grid: GridResults) -> dict[TableKey, list[Line]]:
     Variants of a method have separate lines, and so have several protocols. As in print, results on other datasets than
     the target are those from ImageNet, and a test set with some of the target's classes is scored among its own.
     """
+    labels = Counter(grid.method_names.values())
     several, chosen = len({group.place.protocol for group in grid.groups}) > 1, set[tuple[int, str, str]]()
     scores: dict[TableKey, dict[tuple[int, str, str], dict[str, dict[int, float]]]] = {}
     for group in grid.groups:
@@ -258,7 +260,8 @@ def _measured_lines(grid: GridResults) -> dict[TableKey, list[Line]]:
                 continue
             if backbone is not None and dataset in _COLUMNS and (metric != "accuracy" or setting != "base_to_new"):
                 by_line = scores.setdefault((setting, metric, backbone), {})
-                method = title_of(row.method_name) if row.method in grid.plain else grid.display_names[row.method]
+                alone = labels[row.method_name] == 1
+                method = title_of(row.method_name) if alone else grid.display_names[row.method]
                 line = row.k, method, f"{_HERE}, {row.protocol}" if several else _HERE
                 chosen |= {line} if row.selects_on_test else set()
                 accuracy = row.accuracy if row.accuracy_own_classes is None else row.accuracy_own_classes
