@@ -261,8 +261,8 @@ def paths_and_labels(
             raise UserError(f"row {row} has no {key}", where=str(table), hint=f"fill in the column {name!r}")
     paths, labels = columns[names.get("path", "path")], columns[names.get("label", "label")]
     whole = all(map(_WHOLE.fullmatch, labels))
-    if whole and len(plain := {label: str(int(float(label))) for label in {*labels}}) > len({*plain.values()}):
-        labels = [plain[label] for label in labels]  # 1.0 beside 1, of a column of pandas that lacked a value
+    if whole and len({*(plain := [label.removesuffix(".0") for label in labels])}) < len({*labels}):
+        labels = plain  # 1.0 beside 1, of a column of pandas that lacked a value
     if binary := next(filter(_BINARY.search, labels), None):
         what = f"the label {binary!r} holds control characters"
         raise UserError(what, where=str(table), hint="write labels as text")

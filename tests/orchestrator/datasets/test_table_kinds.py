@@ -83,7 +83,8 @@ READ: dict[str, tuple[str | bytes, tuple[str, str], str]] = {
     ),
     "an annotation tool's": ("image,id,choice,annotator\n" + _TOOL, ("cat", "dog"), "label from 'choice'"),
     "numbers with a point": ("path,label\n" + _ROWS("1.0", "2.0"), ("1.0", "2.0"), "describe an image"),
-    "whole numbers": ("path,label\n1.jpg,1\n2.jpg,2.0\n3.jpg,1.0\n4.jpg,02\n", ("1", "2"), "describe an image"),
+    "whole numbers": ("path,label\n1.jpg,1\n2.jpg,2.0\n3.jpg,1.0\n4.jpg,2\n", ("1", "2"), "describe an image"),
+    "jerseys": ("path,label\n" + _ROWS("0", "00"), ("0", "00"), "describe an image"),
     "rejected": (
         "path,label,answer\n" + _ROWS("cat,reject", "dog,accept"),
         ("cat", "dog"),
