@@ -16,7 +16,8 @@ SHOWN = 6
 
 _OF_GROUPS = re.compile(
     r"(.*[\W\d_])?(patient|subject|person|participant|donor|animal|individual|specimen|lesion|slide|video|clip|sequence"
-    r"|session|scene|series|site|hospital|location|station|camera|burst|plot)[\W_]*(id|name|number|num|no|code)?", re.I
+    r"|session|scene|series|site|hospital|location|station|camera|burst|plot|case|study|exam"
+    r"|observation|track|driver)[\W_]*(id|name|number|num|no|code|instanceuid)?", re.I
 )  # fmt: skip
 """Matches a column that says which images belong together, as ``patient_id`` does, but not ``patient_age``."""
 

@@ -278,8 +278,10 @@ def test_tables_in_several_folders_are_one_dataset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "noted"), [("patientId", True), ("Video", True), ("website", False), ("Patient Age", False)]
-)
+    ("column", "noted"),
+    [("patientId", True), ("Video", True), ("case_id", True), ("StudyInstanceUID", True), ("website", False),
+     ("Patient Age", False), ("showcase", False)],
+)  # fmt: skip
 def test_images_that_belong_together_and_may_be_split_are_remarked(column: str, noted: bool, tmp_path: Path) -> None:
     """Regression: a patient's images were divided among training and test without a word.
 
