@@ -48,10 +48,8 @@ def terminal_summary(grid: GridResults, *, verbose: bool = False) -> RenderableT
         more = f"; {pluralize(len(tables) - 1, 'more table')} in the report" if len(tables) > 1 and not verbose else ""
         lower = "; lower is better" if grid.groups[0].metric.lower_is_better else ""
         parts.append(Text(f"mean over datasets (%) ± sample standard deviation over seeds{lower}{more}", style="dim"))
-    if uneven := next((group.uneven_text for group in grid.main_groups if group.uneven_text), ""):
-        parts.append(Text(uneven.strip(), style="yellow"))
-    if grid.unscored:
-        parts.append(Text(grid.unscored, style="yellow"))
+    uneven = next((group.uneven_text for group in grid.main_groups if group.uneven_text), "").strip()
+    parts += [Text(text, style="yellow") for text in (uneven, grid.unscored) if text]
     if grid.failures:
         parts.append(Text(f"{len(grid.failures)} failed:", style="red"))
         shown = grid.failures[:_LISTED_FAILURES]

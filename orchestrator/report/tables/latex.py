@@ -12,7 +12,7 @@ from typing import Any
 
 import jinja2
 
-from orchestrator.report.styles import DASH, MINUS, SELECTED, signed
+from orchestrator.report.styles import DASH, MINUS, SELECTED
 from orchestrator.report.tables.table import Entry, Table
 
 _GREEK = (
@@ -111,13 +111,9 @@ def _sup(letters: str) -> str:
 
 
 def _entry(entry: Entry, table: Table, small: str) -> str:
-    latex = latex_escape(entry.text) + (latex_escape(SELECTED) if entry.selected else "")
+    latex = latex_escape(entry.text + SELECTED * entry.selected)
     latex = {"best": rf"\textbf{{{latex}}}", "second": rf"\underline{{{latex}}}", "": latex}[entry.highlight]
     latex += _sup(table.letters(entry.notes))
     if entry.deviation and not table.hide_std:
         latex += rf"{{{small}$\,\pm\,${entry.deviation[2:]}}}"
-    if entry.gain is not None:
-        latex += rf" {{{small}({latex_escape(signed(entry.gain, entry.digits))})}}"
-    if entry.remark:
-        latex += rf" {{{small}{latex_escape(f'[{entry.remark}]')}}}"
-    return latex
+    return latex + "".join(rf" {{{small}{latex_escape(text)}}}" for text in entry.asides)

@@ -58,12 +58,15 @@ class Entry:
         return "" if self.std is None else f"± {self.std:.{self.digits}f}"
 
     @property
+    def asides(self) -> list[str]:
+        """What is printed after the number and its deviation: the gain ``(+3.10)`` and the remark ``[n = 1]``."""
+        gain = [] if self.gain is None else [f"({signed(self.gain, self.digits)})"]
+        return [*gain, f"[{self.remark}]"] if self.remark else gain
+
+    @property
     def plain(self) -> str:
         """Everything on one line: ``71.23 ± 0.45 (+3.10)``."""
-        dagger = SELECTED if self.selected else ""
-        gain = f"({signed(self.gain, self.digits)})" if self.gain is not None else ""
-        remark = f"[{self.remark}]" if self.remark else ""
-        return " ".join(filter(None, (self.text + dagger, self.deviation, gain, remark)))
+        return " ".join(filter(None, (self.text + SELECTED * self.selected, self.deviation, *self.asides)))
 
 
 @dataclass(frozen=True)
