@@ -177,17 +177,17 @@ class _PaperTable:
         """Return every combination of the values on some axes."""
         return [dict(zip(axes, values, strict=True)) for values in product(*(self.axes[axis] for axis in axes))]
 
-    def _position(self, values: Values, method: str) -> Position:
-        """Return the position of a number. An axis that ``values`` lacks has only one value in the whole table."""
+    def _positions(self, label: str, block: Values) -> list[Position]:
+        """Return the positions of a line's numbers. An axis of no line and no column has one value in the table."""
         only = {axis: own[0] for axis, own in self.axes.items()}
-        return Position(self.track, **{**only, **values, "method": method})
+        return [Position(self.track, **{**only, **block, **column, "method": label}) for column in self.columns]
 
     def _notes(self, values: Mapping[str, object]) -> tuple[str, ...]:
         return notes_on(self.layout.label, values)
 
     def is_measured(self, label: str, block: Values) -> bool:
         """Return whether any number of a method in a block is measured. One part of a mean is enough."""
-        positions = (self._position({**block, **column}, label) for column in self.columns)
+        positions = self._positions(label, block)
         return any(self.measured.rows(part) for position in positions for part in self.measured.parts(position))
 
     def _block_rows(self, block: Values) -> list[tuple[Entry, ...]]:
@@ -201,10 +201,7 @@ class _PaperTable:
                 continue
             kinds: tuple[Kind, ...] = ("published",) if not self.measured else _KINDS if printed else _KINDS[:1]
             for kind in kinds:
-                entries = [
-                    self._entry(kind, self._position({**block, **column}, label), name) for column in self.columns
-                ]
-                lines[label, name, kind] = entries
+                lines[label, name, kind] = [self._entry(kind, at, name) for at in self._positions(label, block)]
         for kind in ("measured", "published"):
             own = [key for key in lines if key[2] == kind]
             lines.update(zip(own, with_highlights([lines[key] for key in own], 0), strict=True))
