@@ -257,10 +257,8 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
     """
     inner, roots, unused = dataset_folder(folder).resolve(), [path.resolve() for path in used], Counter[str]()
     left = [path for path in class_folders(inner) if inner not in roots and path.resolve() not in roots]
-    notes = []
-    for path in left:
-        images = sum(1 for _ in iterate_images(path, unused))
-        notes.append(f"{_shown(path)}/ is not used: {_count(images, 'image')}")
+    numbers = {path: sum(1 for _ in iterate_images(path, unused)) for path in left}
+    notes = [f"{_shown(path)}/ is not used: {_count(number, 'image')}" for path, number in numbers.items()]
     for place in {folder.resolve(), inner, *roots}:
         folders = class_folders(place)
         for path in place.iterdir():

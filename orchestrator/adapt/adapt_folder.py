@@ -73,7 +73,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
             held_out = [trial.held_out for trial in trials]
             counted = [each and each.scores_without(images.repeated)[1] for each in held_out]
             positions_N = next(each.positions_N for each in held_out if each)
-            series_N = images.series_of_each[positions_N[~np.isin(positions_N, images.repeated)]]
+            series_N = images.first_of_each(images.groups)[positions_N[~np.isin(positions_N, images.repeated)]]
             choice = choose(counted, images.folds, series_N)
         else:
             choice = Choice(next(number for number, trial in enumerate(trials) if not trial.left_out))

@@ -235,6 +235,10 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
         notes.append(f"{mixed}; the table's images in them are used alike")
     used = chosen.values() if "label" in chosen else [*chosen.values(), *marked_classes(columns)]
     others = {name: columns[name] for name in columns if name not in used}
+    stems = [Path(file).stem for file in files] if all(map(str.isdecimal, paths)) and "path" not in given else paths
+    if paths != stems and (rival := next((name for name, texts in others.items() if {*texts} == {*stems}), None)):
+        doubtful = [chosen["path"], rival]  # numbers of rows, or of images with other zeros
+        raise _doubtful("path", f"the images may be those of {doubtful[0]!r} or of {rival!r}", doubtful, path)
     named = [os.path.basename(file) for file in files] if readers else files  # a shard is no series
     notes += group_notes(others, labels, parts) or series_notes(table_rows(parts, labels, named))
     if "split" not in chosen and (tests := _tests_beside(path)):

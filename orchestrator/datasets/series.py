@@ -120,9 +120,10 @@ def table_rows(
     nothing about series.
     """
     classes, rows = defaultdict[str, set[str]](set), defaultdict[str, list[tuple[str, str]]](list)
+    half = len({*labels}) / 2
     for label, file in zip(labels, files, strict=True):
         classes[os.path.dirname(file)].add(label)
+    shared = {folder for folder, of in classes.items() if len(of) > half}
     for part, label, file in zip(parts, labels, files, strict=True):
-        is_shared = 2 * len(classes[os.path.dirname(file)]) > len({*labels})
-        rows[part or ""].append((label, os.path.basename(file) if is_shared else file))
+        rows[part or ""].append((label, os.path.basename(file) if os.path.dirname(file) in shared else file))
     return rows

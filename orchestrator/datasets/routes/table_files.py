@@ -79,23 +79,24 @@ def matched(given: Sequence[str], folder: Path, table: Path, kept_by: Sequence[S
             if steps[-1].isdecimal():
                 numbered[str(int(steps[-1]))].append(image)
 
-    def matches(path: str, above: str) -> list[str]:
+    def matches(path: str, above: str = "", only_whole: bool = False) -> list[str]:
         if is_inside(path) and os.path.isfile(folder / path):  # Path.is_file would raise for a name that is too long
             return [path]
         rest = path.removeprefix(above)
         found = ends.get(_plain(rest), [])
         whole = [image for image in found if image.count("/") == rest.count("/")]
-        of_server = path.startswith("/") or ":" in path.partition("/")[0]
-        return whole if above and (not of_server or part_in(above)) else whole or found or numbered[rest]
+        return whole if only_whole else whole or found or numbered[rest]
 
     steps = given[0].split("/")
+    of_server = not steps[0] or ":" in steps[0]
     tops = ["/".join(steps[:length]) + "/" for length in range(1, len(steps))]
     for above in ("", *(top for top in tops if all(path.startswith(top) for path in given))):
-        found = [matches(path, above) for path in given]
+        only_whole = bool(above and (part_in(above) or not of_server))
+        found = [matches(path, above, only_whole) for path in given]
         if all(found):
             break
     else:
-        missing = [path for path in given if not matches(path, "")]
+        missing = [path for path in given if not matches(path)]
         if len(missing) == len(given):  # other suffixes, as of converted images, and addresses
             for others in ([posixpath.splitext(path)[0] for path in given], [*map(unquote, given)]):
                 with suppress(UserError):

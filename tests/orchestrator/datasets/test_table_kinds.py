@@ -361,6 +361,17 @@ def test_a_class_of_single_photographs_does_not_hide_the_series_of_others(videos
     ] * found
 
 
+def test_numbers_of_rows_are_not_taken_for_those_of_images(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"000{number}.png").touch()
+    (tmp_path / "l.csv").write_text("id,frame,label\n0,0001,a\n1,0000,b\n2,0003,a\n3,0002,b\n")
+    with pytest.raises(UserError, match="--column path=id or --column path=frame"):
+        find_layout(tmp_path / "l.csv")
+    assert find_layout(tmp_path / "l.csv", {"path": "frame"}).names == ("a", "b")
+    (tmp_path / "l.csv").write_text("id,frame,label\n0,7,a\n1,7,b\n2,8,a\n3,8,b\n")
+    assert "0 is read as 0000.png, and the other paths likewise" in find_layout(tmp_path / "l.csv").notes
+
+
 @pytest.mark.parametrize("names", ["HAM_images_part_1 HAM_images_part_2", "images_001 images_002", "batch1 batch2"])
 def test_portions_of_the_images_are_no_classes(names: str, tmp_path: Path) -> None:
     for name in names.split():
