@@ -310,7 +310,9 @@ def _converted(setting: str, value: Any, default: Any) -> Any:
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) is not type(default):
-        raise ValueError(f"{setting} is {value!r}; it takes a {type(default).__name__} such as {default!r}")
+        raise ValueError(
+            f"{setting} is {value!r}; it takes a value of the type {type(default).__name__}, such as {default!r}"
+        )
     return value
 
 

@@ -16,6 +16,8 @@ from orchestrator.util.errors import short_repr, shorten
 
 def _as_list(value: Any) -> Any:
     """Return a list or tuple unchanged, and any other value as a tuple of one value."""
+    if isinstance(value, str) and "," in value:
+        raise ValueError(f"a list needs brackets: [{shorten(value.strip('()[] '))}]")
     return value if isinstance(value, list | tuple) else (value,)
 
 

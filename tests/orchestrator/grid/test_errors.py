@@ -61,6 +61,7 @@ MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("shots: [1, 4]", "", "blocks[0].shots", ("needed", "trained")),
     ("seeds: [1, 2]", "", "blocks[0].seeds", ("needed", "trained")),
     ("seeds: [1, 2]", "seeds: [0]", "blocks[0].seeds[0]", ("0", "greater than or equal to 1")),
+    ("seeds: [1, 2]", "seeds: (1, 2)", "blocks[0].seeds", ("brackets", "[1, 2]")),
     ("seeds: [1, 2]", "seeds: 3", "blocks[0].seeds", ("3 seeds, [1, 2, ...]", "the one seed [3]")),
     ("- trained", "- Trained", METHOD, ("'Trained'", "did you mean 'trained'")),
     ("one, two, four", "wide", "blocks[0].sources", ("leave_one_out", "wide", "domain: NAME")),
