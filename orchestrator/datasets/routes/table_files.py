@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
-from bolt.image_folders import images_below, part_of
+from bolt.image_folders import images_below, is_image, part_of
 from orchestrator.catalog.routes import is_inside
 from orchestrator.datasets.routes.tar_shards import part_in
 from orchestrator.util.errors import UserError, shorten
@@ -97,11 +97,12 @@ def matched(given: Sequence[str], folder: Path, table: Path, kept_by: Sequence[S
             break
     else:
         missing = [path for path in given if not matches(path)]
-        if len(missing) == len(given):  # other suffixes, as of converted images, and addresses
-            for others in ([posixpath.splitext(path)[0] for path in given], [*map(unquote, given)]):
-                with suppress(UserError):
-                    if others != given and len({*others}) == len(given):
-                        return matched(others, folder, table, kept_by)
+        bare = [path if is_image(Path(path)) else posixpath.splitext(path)[0] for path in given]
+        # Codes of addresses, and suffixes of files that were converted to images.
+        for others in ([*map(unquote, given)], bare) if len(missing) == len(given) else ():
+            with suppress(UserError):
+                if others != given and len({*others}) == len(given):
+                    return matched(others, folder, table, kept_by)
         outside = all(os.path.isabs(path) and os.path.isfile(path) for path in missing)
         what = f"{len(missing)} of {len(given)} images are not " + ("below the table's folder" if outside else "there")
         what += ":\n  " + listed([*map(shorten, missing)], SHOWN, "\n  ")

@@ -146,7 +146,8 @@ def test_paths_lead_to_the_only_images_that_they_can_mean(tmp_path: Path, case: 
         ("1,a\n2,b", ["x/1.png", "y/1.png", "x/2.png"], "row 1: 1 may mean x/1.png or y/1.png"),
         ("1,a\n2,b", ["x/01.png", "x/001.png", "x/2.png"], "row 1: 1 may mean x/001.png or x/01.png"),
         ("1.jpg,a\n2.jpg,b", ["x/1.jpg", "masks/2.png"], "1 of 2 images are not there"),
-        ("1.jpg,a\n1.png,b", ["x/1.gif"], "2 of 2 images are not there"),
+        ("1.jpg,a\n2.jpg,b", ["masks/1.png", "masks/2.png"], "2 of 2 images are not there"),
+        ("1.dcm,a\n1.nii,b", ["x/1.gif"], "2 of 2 images are not there"),
         ("/x/1.png,a\n/y/2.png,b", ["z/1.png", "z/2.png"], "2 of 2 images are not there"),
     ],
 )
