@@ -237,7 +237,7 @@ def part_of(name: str) -> str | None:
 
 def is_portion(name: str) -> bool:
     """Return whether a folder's name means a numbered portion of the images: ``batch_1``, a camera's ``100CANON``."""
-    return re.fullmatch(_PORTION + r"|[1-9]\d\d\w{5}", name.casefold()) is not None
+    return re.fullmatch(_PORTION + r"|[1-9]\d\d[^\W\d]\w{4}", name.casefold()) is not None
 
 
 def dataset_folder(folder: Path) -> Path:
