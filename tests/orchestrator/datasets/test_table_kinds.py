@@ -299,7 +299,7 @@ def test_images_that_belong_together_and_may_be_split_are_remarked(column: str, 
         ("{0}_jpg.{2}", True), ("n02085620_{0}{1}", False), ("{0}{1}", False),
         ("IMG_2026010{0}_03040{1}", False), ("IMG-2026010{0}-WA000{1}", False),
         ("WhatsApp Image 2026-01-0{0} at 10.00.0{1}", False), ("2026-01-0{0} 10.00.0{1}", False),
-        ("200{0}_00002{1}", False), ("batch{0}/IMG_{1}", False), ("Images Part {0}/IMG_{1}", False),
+        ("200{0}_00002{1}", False), ("batch{0}/IMG_{1}", False),
         ("10{0}CANON/IMG_{1}", False), ("1000004{0}/{1}", True), ("clip{0}_mp4-{1}_jpg.rf." + "0a" * 16, True),
         ("IMG_{0}{1}_jpg.rf." + "0a" * 16, False), ("2026010{0}_03040{1}_jpg.rf." + "0a" * 16, False),
         ("Bildschirmfoto 2026-01-0{0} um 10.00.0{1}", False), ("2026010{0}_frame_00000{1}", True),
@@ -359,6 +359,8 @@ def test_a_class_of_single_photographs_does_not_hide_the_series_of_others(videos
     assert [*series_of(frames + photographs)] == [
         (frames[n][0], frames[n][1][:3]) for n in range(0, len(frames), 4)
     ] * found
+    views = [("a", f"image{picture}/{view}") for picture in range(2) for view in range(2)]
+    assert series_of(views).keys() == {("a", "image0/"), ("a", "image1/")}
 
 
 def test_numbers_of_rows_are_not_taken_for_those_of_images(tmp_path: Path) -> None:
