@@ -5,7 +5,6 @@ the old report stays as it was.
 """
 
 import csv
-import hashlib
 import io
 import json
 import shutil
@@ -25,7 +24,7 @@ from orchestrator.report.registry import T, group_figures, report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
 from orchestrator.report.tables.table import Table
 from orchestrator.util.atomic_files import writing
-from orchestrator.util.identity import slug
+from orchestrator.util.identity import file_digest, slug
 
 _STALE_SECONDS = 3600
 _WRITTEN = ".report-files.json"
@@ -48,22 +47,18 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
         _temporary_folder(folder) as build,
     ):
         files = _report_files(grid, inspected)
-        before, now = _written(folder), {path: _checksum(files[path]) for path in files if "/" in path}
-        files = {_WRITTEN: json.dumps(now, indent=1).encode(), **files}
         write_files(files, build)
+        before, now = _written(folder), {path: file_digest(build / path) for path in files if "/" in path}
+        write_files({_WRITTEN: json.dumps(now, indent=1).encode()}, build)
         for kind in ("tables", "figures"):
             (folder / kind).mkdir(exist_ok=True)
             for old in (folder / kind).iterdir():
                 name = f"{kind}/{old.name}"
-                if name in before.keys() - now.keys() and _checksum(old.read_bytes()) == before[name]:
+                if name in before.keys() - now.keys() and file_digest(old) == before[name]:
                     old.unlink()
-        for path in files:
+        for path in (_WRITTEN, *files):
             (build / path).replace(folder / path)
     return folder / "index.html"
-
-
-def _checksum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _written(folder: Path) -> dict[str, str]:
