@@ -101,7 +101,7 @@ def class_words(names: Sequence[str]) -> ClassWords:
     if merged:
         alike = _shown([" and ".join(several) for several in merged])
         notes.append(f"classes that may be one, spelled in several ways: {alike}; if so, merge them")
-    copies = [repr(name) for name in names if (copy := _COPY.fullmatch(name)) and copy[1] in names]
+    copies = [repr(name) for name in names if (copy := _COPY.fullmatch(name)) and copy[1] in known]
     if copies:
         notes.append(f"classes that may be copies of another class's folder: {_shown(copies)}")
     if foreign := [repr(word) for word in words if not _is_latin(word)]:
