@@ -1,6 +1,7 @@
 """Validation of catalog and grid files: types of fields, a base class, and errors that name file and field."""
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -36,8 +37,9 @@ def key_problem(key: Any) -> str | None:
 
 
 def as_key(text: str) -> str:
-    """Return a valid key made from a text; empty if no character of the text may be in a key."""
-    return re.sub(r"[^a-z0-9_.-]+", "-", text.lower()).strip("-._")
+    """Return a valid key made from a text without its accents; empty if no character of it may be in a key."""
+    letters = "".join(letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter))
+    return re.sub(r"[^a-z0-9_.-]+", "-", letters.lower()).strip("-._")
 
 
 def _check_key(key: Any) -> Any:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.catalog.validation import as_key
 from orchestrator.catalog.yaml_files import dump_yaml, parse_yaml, read_mapping, write_entries
 from orchestrator.util.errors import UserError
 
@@ -35,3 +36,9 @@ def test_an_entry_is_read_as_it_was_written(tmp_path: Path, entry: dict[str, obj
         write_entries(path, {"datasets": {"b": entry}})
         assert read_mapping(path) == {"datasets": {**before, "b": entry}}
     assert parse_yaml(dump_yaml(entry, None), "") == entry
+
+
+@pytest.mark.parametrize("name", ["Übung Käfer", "U\u0308bung Ka\u0308fer"], ids=["one letter", "letter and accent"])
+def test_a_key_made_from_a_name_keeps_letters_with_accents(name: str) -> None:
+    """Regression: the key of ``Übung`` was ``bung``, and another one if the file system writes the accent apart."""
+    assert as_key(name) == "ubung-kafer"
