@@ -17,7 +17,7 @@ _WORDNET = re.compile(r"(n\d{8})(?:[\s._-]+(.*[^\W\d_].*))?")
 """A WordNet id, alone or in front of words, as in ``n02085620-Chihuahua``."""
 
 _NUMBERED = re.compile(
-    r"(?:(?:c|(?:class|cls|klasse|classe|clase|label|category|id)[\s._-]*))?(\d{1,9})([\s._-]+)(\D.*)", re.I
+    r"(?:c|(?:class|cls|klasse|classe|clase|label|category|id)[\s._-]*)?(\d{1,9})([\s._-]+)(\D.*)", re.I
 )
 _CODE = re.compile(
     r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+|nan|n/?a|none|null|true|false|yes|no|.*[][{}|;].*"
@@ -38,7 +38,7 @@ _NO_LABEL = re.compile(
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 """Matches characters that spreadsheets and web pages leave in texts, and that nobody sees."""
 
-_COPY = re.compile(r"(.+?)[ _-]+(\(\d+\)|aug\w*|\(?(copy|kopie|copie|copia)\)?( ?\(?\d+\)?)?)", re.I)
+_COPY = re.compile(r"(.+?)[ _-]+(\(\d+\)|aug(ment\w*)?[\W\d_]*|\(?(copy|kopie|copie|copia)\)?( ?\(?\d+\)?)?)", re.I)
 """Matches the name that is given to the copy of a folder, such as ``cat (1)``, ``cat - Copy`` and ``cat_aug``."""
 
 _JOINS = (r"\s*[|;,/+&]\s*", r"\s+(?:and\s+)?", "_(?:and_)?")

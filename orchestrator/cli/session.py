@@ -70,11 +70,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
 
         status, built, started = StatusFile(store.files, grid.given, grid.title, command_line()), 0, 0
         if not plan.todo:
-            left_out = len(plan.left_out)
-            status.write(
-                "ended",
-                Snapshot(before=len(plan.done), failed=len(plan.failed), race=plan.race_line, left_out=left_out),
-            )
+            done, failed, left_out = len(plan.done), len(plan.failed), len(plan.left_out)
+            status.write("ended", Snapshot(before=done, failed=failed, race=plan.race_line, left_out=left_out))
         else:
             counter = ProgressCounter.of_plan(plan, store, settings, local=options.local)
             progress = ProgressDisplay(counter, status, console)

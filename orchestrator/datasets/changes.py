@@ -1,7 +1,7 @@
 """Find changes of a user's images since they were added, by a record of their checksums.
 
 ``data add`` writes the record to ``ROOT/NAME.checksums.json``. Later, a file is read again only if its size or its time
-stamp has changed. The record also has a digest of the first images, whose identity holds no digest of their contents.
+stamp has changed. The record also has a digest of the images that were there at first.
 """
 
 import contextlib

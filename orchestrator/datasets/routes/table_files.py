@@ -6,6 +6,7 @@ that folder, with or without suffix, or it may begin in a folder above that fold
 
 import os
 import posixpath
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
@@ -97,8 +98,8 @@ def matched(given: Sequence[str], folder: Path, table: Path, kept_by: Sequence[S
             break
     else:
         missing = [path for path in given if not matches(path)]
-        bare = [path if is_image(Path(path)) else posixpath.splitext(path)[0] for path in given]
-        # Codes of addresses, and suffixes of files that were converted to images.
+        bare = [path if is_image(Path(path)) else re.sub(r"\.(0|[^\W\d][^./]*)$", "", path) for path in given]
+        # Codes of addresses, suffixes of files that were converted to images, and the ".0" of whole numbers.
         for others in ([*map(unquote, given)], bare) if len(missing) == len(given) else ():
             with suppress(UserError):
                 if others != given and len({*others}) == len(given):

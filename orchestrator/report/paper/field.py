@@ -245,7 +245,8 @@ def _measured_lines(grid: GridResults) -> dict[TableKey, list[Line]]:
     Variants of a method have separate lines, and so have several protocols. As in print, results on other datasets than
     the target are those from ImageNet, and a test set with some of the target's classes is scored among its own.
     """
-    labels = Counter(grid.method_names.values())
+    labels = {(_SETTINGS_OF_TRACKS.get(c.track), c.method.name, grid.labels[id_]) for id_, c in grid.cells.items()}
+    counts = Counter((setting, name) for setting, name, _ in labels)
     several, chosen = len({group.place.protocol for group in grid.groups}) > 1, set[tuple[int, str, str]]()
     scores: dict[TableKey, dict[tuple[int, str, str], dict[str, dict[int, float]]]] = {}
     for group in grid.groups:
@@ -260,7 +261,7 @@ def _measured_lines(grid: GridResults) -> dict[TableKey, list[Line]]:
                 continue
             if backbone is not None and dataset in _COLUMNS and (metric != "accuracy" or setting != "base_to_new"):
                 by_line = scores.setdefault((setting, metric, backbone), {})
-                alone = labels[row.method_name] == 1
+                alone = counts[setting, row.method_name] == 1
                 method = title_of(row.method_name) if alone else grid.display_names[row.method]
                 line = row.k, method, f"{_HERE}, {row.protocol}" if several else _HERE
                 chosen |= {line} if row.selects_on_test else set()

@@ -148,6 +148,7 @@ def test_paths_lead_to_the_only_images_that_they_can_mean(tmp_path: Path, case: 
         ("1.jpg,a\n2.jpg,b", ["x/1.jpg", "masks/2.png"], "1 of 2 images are not there"),
         ("1.jpg,a\n2.jpg,b", ["masks/1.png", "masks/2.png"], "2 of 2 images are not there"),
         ("1.dcm,a\n1.nii,b", ["x/1.gif"], "2 of 2 images are not there"),
+        ("1.5,a\n2.5,b", ["x/1.png", "x/2.png"], "2 of 2 images are not there"),
         ("/x/1.png,a\n/y/2.png,b", ["z/1.png", "z/2.png"], "2 of 2 images are not there"),
     ],
 )

@@ -182,9 +182,11 @@ def test_results_on_other_datasets_are_those_from_imagenet_among_their_own_class
     assert beside(across[1:]) == {}
 
 
-def test_the_only_label_of_a_method_stands_beside_its_published_numbers() -> None:
-    of = cell("promptsrc", "eleven_dtd", 16, 0, domain="eleven", track="base_to_new")
-    made = beside([base_to_new_result(of, 80.0, 70.0)], label_of=lambda one: "promptsrc[base_to_new]")
+def test_the_only_label_of_a_method_on_a_track_stands_beside_its_published_numbers() -> None:
+    other = cell("promptsrc", "eleven_dtd", 16, 0, domain="eleven")
+    of = replace(other, track="base_to_new")
+    results = [base_to_new_result(of, 80.0, 70.0), result(other, 60.0)]
+    made = beside(results, label_of=lambda one: "promptsrc" + "[base_to_new]" * (one.track != "fewshot"))
     sources = list(lines(made["Base to new classes, ViT-B/16: H"], "PromptSRC"))
     assert sources[0] == "measured here"
     assert len(sources) > 1
