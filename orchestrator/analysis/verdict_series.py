@@ -195,5 +195,6 @@ def _over_datasets(
     # If lower scores are better, all signs were flipped. Means get their sign back. Leads keep the flipped sign, so
     # that the better method has a positive lead.
     methods = tuple(replace(one, mean=sign * one.mean + 0.0) for one in found.methods)
-    shared = len({(row.domain, row.dataset) for row in rows}) < len({(row.domain, row.test) for row in rows})
+    drawn = [row for row in rows if row.k]
+    shared = len({(row.domain, row.dataset) for row in drawn}) < len({(row.domain, row.test) for row in drawn})
     return replace(found, methods=methods, race_goes_on=goes_on, same_supports=shared)
