@@ -26,14 +26,13 @@ from orchestrator.datasets.adding import check_images, state_shared_images, writ
 from orchestrator.datasets.copies import linked
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
-from orchestrator.datasets.series import SERIES, series_of
+from orchestrator.datasets.series import SERIES, SHOWN, series_of
 from orchestrator.util.atomic_files import replace_text
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
 from orchestrator.util.units import listed
 
 FOLDS = 4
-SHOWN = 6
 _STAMP = "checked.json"
 _VERSION = 2
 """Version of what a working folder holds. Images that an earlier version has checked are checked again."""

@@ -128,7 +128,7 @@ def _from_root(table: Table, folder: Path, root: Path) -> Table:
             return [*map(moved, texts)]
         with suppress(UserError):  # names of files further below, as a single table may have them
             if texts and all(is_image(Path(text)) for text in texts):
-                return [*map(moved, matched([text.replace("\\", "/") for text in texts], folder, folder))]
+                return [*map(moved, matched([text.replace("\\", "/") for text in texts], folder))]
         return texts
 
     columns = {name: from_root(texts) for name, texts in table.columns.items()}

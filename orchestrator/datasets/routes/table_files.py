@@ -21,6 +21,7 @@ from orchestrator.util.errors import UserError, shorten
 from orchestrator.util.units import listed
 
 SHOWN = 10
+_Columns = Sequence[Sequence[str | None]]
 
 
 def find_files(
@@ -52,7 +53,7 @@ def find_files(
     return given
 
 
-def matched(given: Sequence[str], folder: Path, table: Path, kept_by: Sequence[Sequence[str | None]] = ()) -> list[str]:
+def matched(given: Sequence[str], folder: Path, table: Path | None = None, kept_by: _Columns = ()) -> list[str]:
     """Return for each path of ``given`` the image that it means, as a path below ``folder``.
 
     A path that leads to a file means this file. Any other path may be the end of an image's path: ``1.jpg`` or ``1``
@@ -64,6 +65,8 @@ def matched(given: Sequence[str], folder: Path, table: Path, kept_by: Sequence[S
     both become ``1.jpg``. If the paths begin at the root or at a server, the folders here may have other names: what is
     left may be the end of an image's path, unless a removed folder is a part, such as ``train``. If no path fits an
     image, ``1.dcm`` may mean ``1.png``, and ``my%20cat.jpg`` means ``my cat.jpg``.
+
+    ``table``: the table, for messages. Without it, all folders must have the same names here.
 
     ``kept_by``: columns, such as the labels, whose values are often names of folders. Of several images, a path means
     those in a folder that has the name of the row's value.
@@ -89,7 +92,7 @@ def matched(given: Sequence[str], folder: Path, table: Path, kept_by: Sequence[S
         return whole if only_whole else whole or found or numbered[rest]
 
     steps = given[0].split("/")
-    of_server = not steps[0] or ":" in steps[0]
+    of_server = table is not None and (not steps[0] or ":" in steps[0])
     tops = ["/".join(steps[:length]) + "/" for length in range(1, len(steps))]
     for above in ("", *(top for top in tops if all(path.startswith(top) for path in given))):
         only_whole = bool(above and (part_in(above) or not of_server))

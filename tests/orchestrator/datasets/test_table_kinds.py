@@ -270,7 +270,12 @@ def test_tables_in_several_folders_are_one_dataset(tmp_path: Path) -> None:
         (tmp_path / part / "images").mkdir()
         (tmp_path / part / "0.png").rename(tmp_path / part / "images" / "0.png")
         (tmp_path / part / "list.csv").write_text("path,label\n0.png,cat\n")
+        (tmp_path / part / "tool.csv").write_text(f"path,label\n/data/{part}0.png,cat\n/data/{part}1.png,dog\n")
+        for n in range(2):
+            (tmp_path / part / "images" / f"{part}{n}.png").touch()
     assert read_table(tmp_path / "{train,test}/list.csv").columns["path"] == ["train/images/0.png", "test/images/0.png"]
+    (note, *_) = find_layout(tmp_path / "{train,test}/tool.csv").notes
+    assert "/data/train0.png is read as train/images/train0.png" in note, "the folders have other names"
     with pytest.raises(
         UserError, match=r"data add \S*/test/_classes.csv \S*/train/_classes.csv \S*/valid/_classes.csv"
     ):
