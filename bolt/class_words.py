@@ -16,9 +16,7 @@ from urllib.parse import unquote_plus
 _WORDNET = re.compile(r"(n\d{8})(?:[\s._-]+(.*[^\W\d_].*))?")
 """A WordNet id, alone or in front of words, as in ``n02085620-Chihuahua``."""
 
-_NUMBERED = re.compile(
-    r"(?:c|(?:class|cls|klasse|classe|clase|label|category|id)[\s._-]*)?(\d{1,9})([\s._-]+)(\D.*)", re.I
-)
+_NUMBERED = re.compile(r"(?:c|(?:class|cls|[ck]lasse|clase|label|category|id)[\s._-]*)?(\d{1,9})([\s._-]+)(\D.*)", re.I)
 _CODE = re.compile(
     r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+|nan|n/?a|none|null|true|false|yes|no|.*[][{}|;].*"
     r"|(class|cls|klasse|classe|clase|label|category|type|group|cluster|folder|species|item|object|id|img|image)[\W_]*"

@@ -220,10 +220,11 @@ def why_no_class_folders(folders: Iterable[Path]) -> str:
     The reason comes from the names of these folders or, if they give none, from the names of a folder's sub-folders.
     A folder that has two of its neighbours' names in it is often a second copy of the dataset. If these neighbours have
     such names in them, too, the names mean something else, such as persons 1 to 3 in each of the classes 1 to 5.
-    Numbered portions in a class, such as ``batch_1``, are no reason.
+    A class that holds only numbered portions, such as ``batch_1``, is no reason.
     """
-    names = {path.name: [each.name for each in class_folders(path) if not is_portion(each.name)] for path in folders}
-    inside = [f"in {name}/, {wrong}" for name, inner in names.items() if (wrong := why_no_classes(inner))]
+    names = {path.name: [each.name for each in class_folders(path)] for path in folders}
+    named = {name: inner for name, inner in names.items() if not all(map(is_portion, inner))}
+    inside = [f"in {name}/, {wrong}" for name, inner in named.items() if (wrong := why_no_classes(inner))]
     for name, inner in names.items():
         if len(again := [each for each in inner if each in names and names.keys().isdisjoint(names[each])]) > 1:
             inside.append(f"{name}/ holds {again[0]}/ and {again[1]}/, which are beside it too: move {name}/ elsewhere")

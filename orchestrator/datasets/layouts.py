@@ -236,9 +236,10 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     used = chosen.values() if "label" in chosen else [*chosen.values(), *marked_classes(columns)]
     others = {name: columns[name] for name in columns if name not in used}
     stems = [Path(file).stem for file in files] if all(map(str.isdecimal, paths)) and "path" not in given else paths
-    if paths != stems and (rival := next((name for name, texts in others.items() if {*texts} == {*stems}), None)):
-        doubtful = [chosen["path"], rival]  # numbers of rows, or of images with other zeros
-        raise _doubtful("path", f"the images may be those of {doubtful[0]!r} or of {rival!r}", doubtful, path)
+    rivals = [n for n, texts in others.items() if texts not in (paths, stems) and {*texts} in ({*paths}, {*stems})]
+    if paths != stems and rivals:  # one column may have the numbers of rows, and the other those of images
+        what = f"the images may be those of {chosen['path']!r} or of {rivals[0]!r}"
+        raise _doubtful("path", what, [chosen["path"], rivals[0]], path)
     named = [os.path.basename(file) for file in files] if readers else files  # a shard is no series
     notes += group_notes(others, labels, parts) or series_notes(table_rows(parts, labels, named))
     if "split" not in chosen and (tests := _tests_beside(path)):
@@ -246,8 +247,7 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     if validation := parts.count("val"):
         notes.append(f"rows of the validation split: {validation}, not used")
     names = sorted({label for label, part in zip(labels, parts, strict=True) if part != "val"})
-    file = path.relative_to(folder).as_posix()
-    route = {"kind": "manifest", "folder": folder.name, "file": file, "columns": chosen}
+    route = {"kind": "manifest", "folder": folder.name, "file": path.relative_to(folder).as_posix(), "columns": chosen}
     recipe = "official" if "split" in chosen else "eighty_twenty"
     return _checked(Layout(folder.parent, route, recipe, tuple(names), (*notes, *remarks)), path)
 

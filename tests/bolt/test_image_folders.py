@@ -121,6 +121,14 @@ def test_persons_in_numbered_classes_are_no_copy_of_the_dataset(tmp_path: Path) 
     assert why_no_class_folders(class_folders(tmp_path)) == ""
 
 
+def test_portions_in_classes_are_no_parts_unless_test_images_are_beside_them(tmp_path: Path) -> None:
+    for name, portion in product(("cat", "dog"), ("batch_1", "batch_2")):
+        fill(tmp_path / name / portion, "0.png")
+    assert why_no_class_folders(class_folders(tmp_path)) == ""
+    fill(tmp_path / "dog" / "test", "0.png")
+    assert "in dog/" in why_no_class_folders(class_folders(tmp_path))
+
+
 def test_classes_that_may_be_one_folder_further_down_are_told(tmp_path: Path) -> None:
     """Regression: ``bolt.read_folder`` said nothing of them, unlike the commands."""
     for part, name in product(("colour", "grey"), ("cat", "dog", "fox")):

@@ -375,6 +375,9 @@ def test_numbers_of_rows_are_not_taken_for_those_of_images(tmp_path: Path) -> No
     with pytest.raises(UserError, match="--column path=id or --column path=frame"):
         find_layout(tmp_path / "l.csv")
     assert find_layout(tmp_path / "l.csv", {"path": "frame"}).names == ("a", "b")
+    (tmp_path / "l.csv").write_text("id,frame,label\n0,1,a\n1,0,b\n2,3,a\n3,2,b\n")  # zeros dropped in both
+    with pytest.raises(UserError, match="--column path=id or --column path=frame"):
+        find_layout(tmp_path / "l.csv")
     (tmp_path / "l.csv").write_text("id,frame,label\n0,7,a\n1,7,b\n2,8,a\n3,8,b\n")
     assert "0 is read as 0000.png, and the other paths likewise" in find_layout(tmp_path / "l.csv").notes
 
