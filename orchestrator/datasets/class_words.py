@@ -118,7 +118,7 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
             hint = "remove columns without sentences about a class; {} in a sentence stands for the class's word"
             raise UserError(what, where=f"--words {table}", hint=hint)
     made = bolt_words.class_words([name for name in names if name not in given])
-    counted = {int(folder) for folder, *_ in rows if folder.isdecimal()} if made.words else set()
+    counted = {int(found[1]) for folder, *_ in rows if made.words and (found := _WHOLE.fullmatch(folder))}
     shifted = [{int(name) + step for name in names} for step in (-1, 1)] if all(map(str.isdecimal, names)) else []
     if any(counted >= numbered for numbered in shifted):
         other = min(counted.difference(map(int, names)), default=0)

@@ -88,9 +88,10 @@ def test_json_gives_words_or_sentences(tmp_path: Path) -> None:
         class_words(["dog"], tmp_path / "words.json")
 
 
-def test_a_table_that_counts_from_another_number_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("numbers", [("0", "1", "2"), ("0.0", "1.0", "2.0")])
+def test_a_table_that_counts_from_another_number_is_refused(numbers: tuple[str, str, str], tmp_path: Path) -> None:
     """Regression: every class got the word of the next one."""
-    (tmp_path / "words.csv").write_text("id,word\n0,cat\n1,dog\n2,bird\n")
+    (tmp_path / "words.csv").write_text("id,word\n{},cat\n{},dog\n{},bird\n".format(*numbers))
     with pytest.raises(UserError, match="has a class 0, which the images lack, and no class 3"):
         class_words(["1", "2", "3"], tmp_path / "words.csv")
     assert class_words(["1", "2"], tmp_path / "words.csv").words == {"1": "dog", "2": "bird"}  # a part of the classes
