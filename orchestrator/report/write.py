@@ -54,7 +54,7 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
             (folder / kind).mkdir(exist_ok=True)
             for old in (folder / kind).iterdir():
                 name = f"{kind}/{old.name}"
-                if name in before.keys() - now.keys() and file_digest(old) == before[name]:
+                if name in before.keys() - now.keys() and old.is_file() and file_digest(old) == before[name]:
                     old.unlink()
         for path in (_WRITTEN, *files):
             (build / path).replace(folder / path)
