@@ -61,8 +61,9 @@ def class_words(names: Sequence[str]) -> ClassWords:
     """Return words for prompts, made from the names of class folders.
 
     - A WordNet id becomes the name of its class. An id in front of words is dropped.
-    - A number in front, also behind a word such as ``class``, is dropped if it only counts the classes: if it begins
-      with 0 (``01_cat``), if a point follows it, or if every class has a different number.
+    - A number in front, also behind ``c`` or a word such as ``class``, is dropped if it only counts the classes: if it
+      begins with 0 (``01_cat``), if a point follows it, or if the numbers of all classes run from 0 or 1 without a gap.
+      A number that stands first is also dropped if every class has a different number.
     - A number stays if another class has the same words after its number (``2_door``, ``4_door``), or if no words
       follow it (``747-400``). A number before a hyphen stays too (``18-wheeler``), unless it begins with 0 or the
       numbers of all classes run from 0 or 1 without a gap.
@@ -180,8 +181,8 @@ def _without_numbers(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the texts without numbers that only count the classes, and a note on each guess: ``12_cat -> cat``.
 
     A number is dropped without a note if it begins with 0 (``01_cat``), if a point follows it (``7.cat``), or if the
-    numbers of all classes run from 0 or 1 without a gap. Any other number is dropped, with a note, if every class has a
-    different number and no hyphen follows. :func:`class_words` says which numbers always stay.
+    numbers of all classes run from 0 or 1 without a gap. Any other number that stands first is dropped, with a note, if
+    every class has a different number and no hyphen follows. :func:`class_words` says which numbers always stay.
     """
     found = [_NUMBERED.fullmatch(text) for text in texts]
     rests = Counter(match[3].casefold() for match in found if match)
@@ -194,7 +195,7 @@ def _without_numbers(texts: Sequence[str]) -> tuple[list[str], list[str]]:
         if match is None or rests[match[3].casefold()] > 1 or not re.search(r"[^\W\d_]", match[3]):
             continue
         surely = "." in match[2] or (len(match[1]) > 1 and match[1].startswith("0")) or (all_numbered and counting)
-        if surely or (all_numbered and match[2] != "-"):
+        if surely or (all_numbered and match[2] != "-" and match.start(1) == 0):
             kept[-1] = match[3]
             guessed += [] if surely else [f"{text} -> {match[3]}"]
     return kept, guessed

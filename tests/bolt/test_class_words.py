@@ -18,6 +18,7 @@ from bolt.task.task import ClassText
         {"1_cat": "1 cat", "2_cat": "2 cat"},
         {"class_0001_cat": "cat", "class_0002_dog": "dog"},
         {"c0_safe_driving": "safe driving", "c1_texting": "texting"},
+        {"C4 Corvette": "c4 corvette", "C63_AMG": "c63 amg", "Class 37 Diesel": "class 37 diesel"},
         {"class_1_road": "class 1 road", "footpath": "footpath", "C-130 Hercules": "c-130 hercules"},
         {"0_healthy": "healthy", "1_sick": "sick"},
         {"1-cat": "cat", "2-dog": "dog"},
