@@ -73,17 +73,18 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
             held_out = [trial.held_out for trial in trials]
             counted = [each and each.scores_without(images.repeated)[1] for each in held_out]
             positions_N = next(each.positions_N for each in held_out if each)
-            series_N = images.first_of_each(images.groups)[positions_N[~np.isin(positions_N, images.repeated)]]
+            series_N = images.series_of_each[positions_N[~np.isin(positions_N, images.repeated)]]
             choice = choose(counted, images.folds, series_N)
         else:
             choice = Choice(next(number for number, trial in enumerate(trials) if not trial.left_out))
         chosen = trials[choice.best]
 
+        threads = threads_for(chosen.candidate, images.total)
         inputs = CellInputs(chosen.cell, loaded)
         if images.has_test:  # first, so that a run killed here has no training to repeat
             build_missing(with_inputs(inputs.artifacts.test_features), inputs.loaded, console, "test images")
         began = time.perf_counter()
-        with console.status(f"{chosen.text}: adapting to all images"), threads_for(chosen.candidate, images.total):
+        with console.status(f"{chosen.text}: adapting to all images"), threads:
             task = make_task(inputs)
             adapted = inputs.method.adapt(task, inputs.settings)
         final_seconds, evaluation = time.perf_counter() - began, None

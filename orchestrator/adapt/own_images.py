@@ -109,11 +109,16 @@ class OwnImages:
         return self._count(self.groups)
 
     @property
+    def series_of_each(self) -> NDArray[np.int64]:
+        """For each training image, the position of the first image of its class that belongs together with it."""
+        return self._first_of_each(self.groups)
+
+    @property
     def repeated(self) -> list[int]:
         """Positions of the training images that are copies of an earlier one of their class."""
-        return np.flatnonzero(self.first_of_each(self.copies) != np.arange(self.total)).tolist()
+        return np.flatnonzero(self._first_of_each(self.copies) != np.arange(self.total)).tolist()
 
-    def first_of_each(self, groups: Iterable[Sequence[int]]) -> NDArray[np.int64]:
+    def _first_of_each(self, groups: Iterable[Sequence[int]]) -> NDArray[np.int64]:
         """Return, for each training image, the position of the first image of its class in its group."""
         first_N, labels_N = np.arange(self.total), self.raw.train.labels
         for group in map(list, groups):
@@ -122,7 +127,7 @@ class OwnImages:
 
     def _count(self, groups: Iterable[Sequence[int]]) -> list[int]:
         """Return the number of groups of each class."""
-        return [*map(int, np.bincount(self.raw.train.labels[np.unique(self.first_of_each(groups))]))]
+        return [*map(int, np.bincount(self.raw.train.labels[np.unique(self._first_of_each(groups))]))]
 
     @property
     def total(self) -> int:

@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +15,9 @@ from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.errors import UserError
-from orchestrator.util.grouping import grouped
 from orchestrator.util.units import human_bytes, listed
 
-SHOWN_KINDS = 4
-SHOWN_ERRORS = 4
+SHOWN = 4
 SHOWN_NAMES = 8
 
 
@@ -68,7 +67,7 @@ def check_inputs(plan: Plan) -> None:
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        shown = listed([str(error) for error in errors], SHOWN_ERRORS, "\n- ")
+        shown = listed([str(error) for error in errors], SHOWN, "\n- ")
         raise UserError(f"{len(missing)} inputs are missing; nothing was started:\n- {shown}")
 
 
@@ -100,9 +99,10 @@ def check_disk_space(plan: Plan, store: Store, budget: int | None = None) -> Non
         limit, where = f"more than the {human_bytes(free)} that are free", store.url
     else:
         return
-    kinds = grouped(plan.missing, lambda spec: (spec.title, spec.shrink_hint)).items()
-    sizes = [(kind, [spec.size_bytes(plan.catalog) for spec in own]) for kind, own in kinds]
-    largest = sorted(sizes, key=lambda size: -sum(size[1]))[:SHOWN_KINDS]
+    sizes = defaultdict[tuple[str, str], list[int]](list)
+    for spec in plan.missing:
+        sizes[spec.title, spec.shrink_hint].append(spec.size_bytes(plan.catalog))
+    largest = sorted(sizes.items(), key=lambda item: -sum(item[1]))[:SHOWN]
     lines = [f"{human_bytes(sum(each)):>10}  {title} ({len(each)}): {hint}" for (title, hint), each in largest]
     what = f"the artifacts to build take about {human_bytes(needed)}, {limit}; nothing was started"
     hint = "--only and --set make the plan smaller; --store can name a folder on another disk"

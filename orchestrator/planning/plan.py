@@ -205,7 +205,8 @@ def make_plan(
     grid: Grid, catalog: Catalog, store: Store, data_root: Path | None = None, *, retry_failed: bool = False
 ) -> Plan:
     """Compare a grid with a store. Damaged results are moved aside; nothing else changes."""
-    return _with_artifacts(replace(results_plan(grid, catalog, store, data_root), retry_failed=retry_failed), store)
+    plan = replace(results_plan(grid, catalog, store, data_root), retry_failed=retry_failed)
+    return _with_artifacts(plan, store)
 
 
 def results_plan(

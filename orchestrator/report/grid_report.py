@@ -88,7 +88,8 @@ def published_of(catalog: Catalog) -> PublishedOf:
 
 def text_limits(plan: Plan, store: Store) -> tuple[EqualClasses, ...]:
     """Return, for each backbone and dataset of the grid, the classes whose text vectors are equal, if there are any."""
-    return tuple(equal for head in _heads(plan) if (equal := equal_classes_of(store, head)) is not None)
+    found = (equal_classes_of(store, head) for head in _heads(plan))
+    return tuple(equal for equal in found if equal is not None)
 
 
 def _heads(plan: Plan) -> list[Head]:

@@ -194,7 +194,7 @@ def test_frames_of_one_video_are_held_out_together(videos: int, folds: int, tmp_
     assert ({*first, "red_mug/copy.jpg"} in together) == (videos > 1)
     assert images.folds == folds
     assert sorted(images.group_counts) == ([3, 4, 4] if videos > 1 else [4, 4, 12])
-    kept = np.delete(images.first_of_each(images.groups), images.repeated)
+    kept = np.delete(images.series_of_each, images.repeated)
     assert len(np.unique(kept)) == sum(images.group_counts)
     (note,) = (note for note in images.notes if "frames of videos" in note)
     assert "held out together" in note
