@@ -34,7 +34,7 @@ class Scored:
 
 
 def evaluate_cell(inputs: CellInputs, adapted: Adapted) -> tuple[Scored, ...]:
-    """Return the scores of a cell on all its splits. ``adapted``: with the target's new classes, if any."""
+    """Return the scores of a cell on all its splits. ``adapted``: has the target's new classes, too."""
     return tuple(evaluate(inputs, split, adapted) for split in evaluation_splits(inputs))
 
 

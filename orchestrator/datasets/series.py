@@ -80,8 +80,8 @@ def series_notes(images: Mapping[str, Sequence[tuple[str, str | PurePath]]]) -> 
 def series_of(images: Sequence[tuple[str, str | PurePath]]) -> dict[tuple[str, str], dict[int, str]]:
     """Return the series of two or more images: a class and the first part of paths -> position -> path.
 
-    A class with series has most of its images in them. Other classes do not count. The result is empty if the classes
-    with series have less than three series for two classes.
+    Only classes that have most of their images in series count. The result is empty if these classes have fewer than
+    1.5 series each on average.
     """
     series = {key: paths for key, paths in _series(images).items() if len(paths) > 1}
     sizes = Counter(label for label, _ in images)

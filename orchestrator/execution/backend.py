@@ -41,7 +41,7 @@ class RunCells(Protocol):
 
 @dataclass(frozen=True)
 class Backend:
-    """The functions that execute a graph of tasks, yielding events, and cells."""
+    """How work is executed: ``run_graph`` runs a graph of tasks and yields events, ``run_cells`` runs cells."""
 
     run_graph: Callable[[Mapping[str, GraphTask]], Iterator[TaskEvent]]
     run_cells: RunCells
