@@ -9,7 +9,7 @@ Shape legend: N test images, C classes, S sources, r coefficients, m, n a weight
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
@@ -44,6 +44,7 @@ class SplitPredictions:
         labels, predicted, frozen: the true classes, and the predictions of the model and of zero-shot, (N,).
         confidence: the model's probability of the predicted class, (N,).
         rivals: cell id of another method -> its predictions for the same images, (N,), if the store has them.
+        class_names: names of the classes from which predictions are chosen.
     """
 
     dataset: str
@@ -52,11 +53,12 @@ class SplitPredictions:
     predicted: Classes
     frozen: Classes
     confidence: NDArray[np.float64]
-    rivals: Mapping[str, Classes] = field(default_factory=dict)
+    rivals: Mapping[str, Classes]
+    class_names: tuple[str, ...]
 
-    def confusion(self, classes: int) -> NDArray[np.int64]:
+    def confusion(self) -> NDArray[np.int64]:
         """Return the confusion matrix (C, C): numbers of images by true class (row) and predicted class (column)."""
-        counts_CC = np.zeros((classes, classes), dtype=np.int64)
+        counts_CC = np.zeros((len(self.class_names),) * 2, dtype=np.int64)
         np.add.at(counts_CC, (self.labels, self.predicted), 1)
         return counts_CC
 
@@ -114,7 +116,6 @@ class CellInspection:
     """
 
     result: Result
-    class_names: tuple[str, ...]
     how: str
     warnings: tuple[str, ...]
     splits: tuple[SplitPredictions, ...]
@@ -141,7 +142,6 @@ def inspect_cell(result: Result, loaded: ArtifactCache) -> CellInspection:
         model = restored.model if restored else load_adapter(cell, loaded)
         return CellInspection(
             result=result,
-            class_names=inputs.artifacts.head.images.class_names(loaded),
             how=restored.how if restored else "stored",
             warnings=restored.warnings if restored else (),
             splits=tuple(
@@ -179,20 +179,26 @@ def _split(
     """Return the predictions on one test split: the stored ones, or else new ones of ``model`` for the whole split."""
     cell, loaded, backbone = inputs.cell, inputs.loaded, inputs.backbone
     features = inputs.artifacts.features_of(dataset)
-    labels_N = target_labels(inputs, features.images).numpy()
+    own_head = next((head for head in inputs.artifacts.own_heads if head.dataset == dataset), None)
+    # The classes of a dataset with its own class words are numbered after those of the target.
+    head, first = own_head or inputs.artifacts.head, len(inputs.head_CD) if own_head else 0
+    labels_N = target_labels(inputs, features.images).numpy() - first
     if (own := stored.get(cell.id)) is not None:
         rows = _rows(own)
-        predicted, confidence = own.predicted.astype(np.int64), own.probability / FULL_PROBABILITY
+        predicted, confidence = own.predicted.astype(np.int64) - first, own.probability / FULL_PROBABILITY
     else:
         assert model is not None, "no stored predictions, and no restored model"
         rows, tower, images = np.arange(len(labels_N)), model.tower, loaded.get(features.images)
+        classify = model.classifier.add_classes(loaded.get(own_head)) if own_head else model.classifier
         found = predict_classes(
-            len(rows), lambda start, stop: backbone.encode_images(images.batch(start, stop), tower), model.classifier
+            len(rows),
+            lambda start, stop: backbone.encode_images(images.batch(start, stop), tower),
+            lambda features_BD: classify(features_BD)[:, first:],
         )
         predicted, confidence = found.all_classes.numpy(), found.probability.double().numpy()
     frozen_ND = loaded.get(features)
-    head = CosineClassifier(inputs.head_CD, backbone.logit_scale)
-    zero_shot = predict_classes(len(labels_N), lambda start, stop: frozen_ND[start:stop].to(loaded.device), head)
+    text_head = CosineClassifier(loaded.get(head), backbone.logit_scale)
+    zero_shot = predict_classes(len(labels_N), lambda start, stop: frozen_ND[start:stop].to(loaded.device), text_head)
     return SplitPredictions(
         dataset.name,
         rows,
@@ -201,10 +207,11 @@ def _split(
         zero_shot.all_classes.numpy()[rows],
         confidence,
         {
-            name: predicted_N
+            name: predicted_N - first
             for name, theirs in stored.items()
             if name != cell.id and (predicted_N := _predicted_at(rows, theirs)) is not None
         },
+        head.images.class_names(loaded),
     )
 
 

@@ -4,7 +4,6 @@ import base64
 import io
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ def render_cell_page(found: CellInspection, image_of: Callable[[str, int], NDArr
         found=found,
         settings=sorted(cell.method.settings_dict().items()),
         splits=[_split(found, i) for i in range(len(found.splits))],
-        example=partial(_example, classes=found.class_names),
+        example=_example,
         image=lambda dataset, row: data_uri(image_of(dataset, row)),
         curves=training_curves(found.result.curves),
         spectra=coefficient_spectra(found.coefficients),
@@ -48,7 +47,7 @@ def render_cell_page(found: CellInspection, image_of: Callable[[str, int], NDArr
 
 def _split(found: CellInspection, index: int) -> dict[str, Any]:
     """Return what the page shows of one test split."""
-    predictions, classes, recorded = found.splits[index], found.class_names, found.result.evaluations[index]
+    predictions, recorded = found.splits[index], found.result.evaluations[index]
     method = found.result.cell.method.name
     others = [r.cell.id for r in found.rivals if r.cell.method.name != method and r.cell.id in predictions.rivals]
     scored = [(result, result.evaluations[index]) for result in (found.result, *found.rivals)]
@@ -60,17 +59,18 @@ def _split(found: CellInspection, index: int) -> dict[str, Any]:
         "others": others,  # ids of the cells that the examples are compared with
         "right_alone": predictions.right_alone(others) if others else [],
         "mistakes": predictions.mistakes(),
-        "classes": class_table(predictions, classes, f"classes-{index}"),
-        "pairs": confused_table(predictions, classes, f"confused-{index}"),
-        "confusion": confusion_matrix(predictions.confusion(len(classes)), classes, predictions.dataset),
+        "classes": class_table(predictions, f"classes-{index}"),
+        "pairs": confused_table(predictions, f"confused-{index}"),
+        "confusion": confusion_matrix(predictions.confusion(), predictions.class_names, predictions.dataset),
     }
 
 
-def _example(predictions: SplitPredictions, i: int, others: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
+def _example(predictions: SplitPredictions, i: int, others: Sequence[str]) -> dict[str, Any]:
     """Return what the page shows beside image ``i``: true class, prediction, and what other cells predicted.
 
     ``others``: the ids of these cells.
     """
+    classes = predictions.class_names
     votes = Counter(int(predictions.rivals[id_][i]) for id_ in others)
     right = votes.pop(int(predictions.labels[i]), 0)
     text = f"{right} of {len(others)} others right" if others else ""
@@ -93,9 +93,9 @@ def data_uri(pixels_3SS: NDArray[np.uint8]) -> str:
     return f"data:image/{form.lower()};base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
-def class_table(predictions: SplitPredictions, class_names: tuple[str, ...], name: str) -> Table:
+def class_table(predictions: SplitPredictions, name: str) -> Table:
     """Make a table with the images, accuracy, gain and most frequent wrong prediction of each class."""
-    counts_CC = predictions.confusion(len(class_names))
+    counts_CC, class_names = predictions.confusion(), predictions.class_names
     rows = []
     for i, class_name in enumerate(class_names):
         if not (total := int(counts_CC[i].sum())):
@@ -118,9 +118,9 @@ def class_table(predictions: SplitPredictions, class_names: tuple[str, ...], nam
     return Table(name, title, note, ("class", "taken for", "images", "accuracy", "gain"), tuple(rows), text_columns=2)
 
 
-def confused_table(predictions: SplitPredictions, class_names: tuple[str, ...], name: str) -> Table:
+def confused_table(predictions: SplitPredictions, name: str) -> Table:
     """Make a table of the pairs of classes that are confused most, by falling numbers of images."""
-    counts_CC = predictions.confusion(len(class_names))
+    counts_CC, class_names = predictions.confusion(), predictions.class_names
     indices = range(len(class_names))
     pairs = [(i, j) for i in indices for j in indices if i != j and counts_CC[i, j]]
     pairs.sort(key=lambda pair: -counts_CC[pair])

@@ -19,7 +19,9 @@ from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure, model_of
 from orchestrator.cells.splits import class_numbers
 from orchestrator.cells.task import make_task
+from orchestrator.cells.trial import run_and_record
 from orchestrator.core.cell import Cell
+from orchestrator.models.inspection import inspect_cell
 from orchestrator.tracks import TRACKS
 from tests.helpers.built_artifacts import BuiltArtifacts
 from tests.orchestrator.conftest import World, build_world, tiny
@@ -143,6 +145,18 @@ def test_other_datasets_are_classified_among_their_own_words(shifted_world: Worl
         assert len(found[dataset.name].per_class) == len(head_CD)
         if method == "zero_shot":
             assert found[dataset.name].accuracy == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_page_of_a_cell_names_the_own_classes_of_other_datasets(shifted_world: World) -> None:
+    cell, loaded = shifted_world.pick("clip_adapter", "cross_dataset", TARGET), shifted_world.loaded
+    assert run_and_record(cell, shifted_world.settings).kind == "finished"
+    result = loaded.store.read_result(cell.id)
+    found = inspect_cell(result, loaded)
+    for split, dataset, recorded in zip(found.splits, cell.evaluate_on, result.evaluations, strict=True):
+        names = Images(dataset, "test", loaded.image_size(cell.backbone)).class_names(loaded)
+        assert split.class_names == names
+        assert split.confusion().diagonal().tolist() == [hits for hits, _ in recorded.per_class]
+        assert 100 * (split.frozen == split.labels).mean() == pytest.approx(recorded.accuracy_zero_shot, abs=1e-9)
 
 
 def test_methods_that_cannot_name_new_classes_are_refused(shifted_world: World) -> None:

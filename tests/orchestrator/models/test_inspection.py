@@ -23,12 +23,12 @@ FOUND = SplitPredictions(
     frozen=np.array([0, 0, 0, 0, 0, 2]),
     confidence=np.array([0.9, 0.6, 0.8, 0.7, 0.9, 0.5]),
     rivals={"lora": np.array([1, 0, 1, 1, 1, 0]), "zero": np.array([1, 1, 1, 0, 2, 1])},
+    class_names=("cat", "dog", "owl"),
 )
-NAMES = ("cat", "dog", "owl")
 
 
 def test_the_confusion_matrix_and_the_most_confident_mistakes() -> None:
-    assert FOUND.confusion(3).tolist() == [[1, 2, 0], [0, 1, 1], [0, 0, 1]]
+    assert FOUND.confusion().tolist() == [[1, 2, 0], [0, 1, 1], [0, 0, 1]]
     assert FOUND.mistakes() == [4, 2, 1]  # of confidence 0.9, 0.8 and 0.6
 
 
@@ -41,13 +41,13 @@ def test_images_that_no_other_method_classifies_correctly() -> None:
 
 
 def test_the_class_table_names_confusions_and_gains() -> None:
-    rows = [[entry.text for entry in row] for row in class_table(FOUND, NAMES, "classes").rows]
+    rows = [[entry.text for entry in row] for row in class_table(FOUND, "classes").rows]
     assert rows == [
         ["cat", "dog (2)", "3", "33.3", "\N{MINUS SIGN}66.7"],
         ["dog", "owl (1)", "2", "50.0", "+50.0"],
         ["owl", "", "1", "100.0", "0.0"],
     ]
-    pairs = [[entry.text for entry in row] for row in confused_table(FOUND, NAMES, "pairs").rows]
+    pairs = [[entry.text for entry in row] for row in confused_table(FOUND, "pairs").rows]
     assert pairs == [["cat", "dog", "2", "66.7"], ["dog", "owl", "1", "50.0"]]
 
 

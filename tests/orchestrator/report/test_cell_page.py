@@ -30,10 +30,11 @@ def inspection(*, with_rivals: bool = True, with_predictions: bool = True) -> Ce
     rivals = [scored("lora", lora_N, labels_N), scored("zero_shot", zero_N, labels_N)] if with_rivals else []
     predicted = {one.cell.id: p for one, p in zip(rivals, (lora_N, zero_N), strict=False)} if with_predictions else {}
     split = SplitPredictions(
-        "ants", np.arange(IMAGES) + 100, labels_N, own_N, zero_N, np.linspace(0.4, 0.9, IMAGES), predicted
-    )
+        "ants", np.arange(IMAGES) + 100, labels_N, own_N, zero_N, np.linspace(0.4, 0.9, IMAGES), predicted,
+        ("cat", "dog", "owl"),
+    )  # fmt: skip
     labels = {one.cell.id: one.cell.method.name for one in (own, *rivals)}
-    return CellInspection(own, ("cat", "dog", "owl"), "stored", (), (split,), tuple(rivals), labels, {}, None)
+    return CellInspection(own, "stored", (), (split,), tuple(rivals), labels, {}, None)
 
 
 def page_of(found: CellInspection) -> tuple[str, list[int]]:
