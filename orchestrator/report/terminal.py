@@ -1,9 +1,9 @@
 """The summary that the terminal shows at the end of a run: which methods to use, one table, what is missing."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -39,9 +39,9 @@ def terminal_summary(grid: GridResults, *, verbose: bool = False) -> RenderableT
             parts.append(Text(f"classes with equal text vectors in {names}; the report names them", style="yellow"))
     tables = [main_table(grid, group) for group in grid.main_groups]
     for table in tables if verbose else tables[:1]:
-        parts += [Text(table.title, style="bold"), _rich_table(table)]
+        parts += [Text(table.title, style="bold"), _RichTable(table)]
     if (effects := effects_table(grid)) is not None:
-        parts += [Text(effects.title, style="bold"), _rich_table(effects, ("switch", "method", "points", "n"))]
+        parts += [Text(effects.title, style="bold"), _RichTable(effects, ("switch", "method", "points", "n"))]
     if any(group.selects_on_test for group in grid.groups):
         parts.append(Text(SELECTED_NOTE, style="yellow"))
     if grid.groups:
@@ -104,16 +104,38 @@ def _whole_series(grid: GridResults, series: VerdictSeries) -> Iterator[Renderab
     yield lines
 
 
-def _rich_table(table: Table, columns: Sequence[str] = ()) -> RichTable:
-    """Return the table for the terminal: all columns, or only those named in ``columns``.
+@dataclass(frozen=True)
+class _RichTable:
+    """A table for the terminal: all columns, or only those named in ``columns``.
 
-    Gains are left out, so that the columns of five k fit into 80 characters.
+    Gains are left out, so that the columns of four k fit into 80 characters. The numbers of a wider table are spread
+    over several tables below each other, because a narrow terminal would cut off the names of the methods.
     """
-    rich = RichTable(header_style="dim")
-    shown = [i for i, title in enumerate(table.header) if not columns or title in columns]
-    for i in shown:
-        is_number = i >= table.text_columns
-        rich.add_column(table.header[i], justify="right" if is_number else "left", no_wrap=is_number)
-    for row in table.rows:
-        rich.add_row(*(Text(replace(row[i], gain=None).plain, style=_HIGHLIGHTS[row[i].highlight]) for i in shown))
-    return rich
+
+    table: Table
+    columns: Sequence[str] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = self.table
+        shown = [i for i, title in enumerate(table.header) if not self.columns or title in self.columns]
+        texts = {
+            i: [Text(replace(row[i], gain=None).plain, style=_HIGHLIGHTS[row[i].highlight]) for row in table.rows]
+            for i in shown
+        }
+        widths = {i: 3 + max(len(table.header[i]), *(text.cell_len for text in own)) for i, own in texts.items()}
+        names = [i for i in shown if i < table.text_columns]
+        room = options.max_width - 1 - sum(min(widths[i], options.max_width // 3) for i in names)
+        parts: list[list[int]] = [[]]
+        for i in shown[len(names) :]:
+            if parts[-1] and sum(widths[j] for j in (*parts[-1], i)) > room:
+                parts.append([])
+            parts[-1].append(i)
+        for numbers in parts:
+            rich = RichTable(header_style="dim")
+            for i in names:
+                rich.add_column(table.header[i], overflow="fold")
+            for i in numbers:
+                rich.add_column(table.header[i], justify="right", no_wrap=True)
+            for line in zip(*(texts[i] for i in (*names, *numbers)), strict=True):
+                rich.add_row(*line)
+            yield rich

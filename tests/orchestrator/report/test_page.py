@@ -180,6 +180,18 @@ def test_the_terminal_of_the_demo_has_at_most_forty_lines() -> None:
     assert terminal(everything("demo"), width=80).count("\n") + 6 <= 40
 
 
+@pytest.mark.parametrize("width", [50, 80])
+def test_a_narrow_terminal_cuts_off_neither_names_nor_numbers(width: int) -> None:
+    arranged = arrange(grid({"bolt": 40.0, "linear_probe": 39.0, "an_own_method": 38.0}, ks=(1, 2, 4, 8, 16)))
+    said, (group,) = terminal(arranged, width=width), arranged.groups
+    assert "…" not in said
+    for label in group.methods:
+        lines = [line for line in said.splitlines() if line.startswith(f"│ {arranged.display_names[label]} ")]
+        means = [mean for k in group.ks if (mean := group.mean(label, k))]
+        printed = [number.split()[0] for line in lines for number in line.split("│")[2:-1]]
+        assert printed == [f"{mean.mean:.2f}" for mean in means]
+
+
 def test_a_report_of_no_finished_cell_is_refused_and_the_old_page_stays(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs")
     page = tmp_path / "runs" / "reports" / "smoke" / "index.html"
