@@ -21,6 +21,7 @@ from bolt.methods.base import TowerPasses, register
 from bolt.methods.common.frozen_features import entropies, unit_test_features
 from bolt.methods.common.prompts import LearnedPrompts, word_embeddings
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
+from bolt.training.optimisers import AdamW
 from bolt.util.ranges import AtLeast1, Checked, Positive, Share
 
 
@@ -54,7 +55,7 @@ def entropy_of_mean(logits_VC: Tensor) -> Tensor:
 def tune(prompts: LearnedPrompts, start_KW: Tensor, unit_VD: Tensor, scale: float, settings: TptSettings) -> Tensor:
     """Return the context (K, W), tuned to one image's views. All steps use the views that the first step selects."""
     context_KW = start_KW.clone().requires_grad_()
-    optimiser = torch.optim.AdamW([context_KW], lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    optimiser = AdamW([context_KW], lr=settings.learning_rate, weight_decay=settings.weight_decay)
     count = max(1, int(settings.kept * len(unit_VD)))
     kept_V: Tensor | None = None
     for _ in range(settings.steps):

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from bolt.clip.precision import training_step
 from bolt.protocol import STRICT, Precision, Protocol
+from bolt.training.optimisers import AdamW
 from bolt.util.ranges import AtLeast0, AtLeast1, Checked, Fraction, NotNegative, Positive
 
 MetricsCallback = Callable[[int, Mapping[str, float]], None]
@@ -120,7 +121,7 @@ def adamw(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.O
     """Return AdamW with PyTorch's default betas, and the recipe's epsilon and weight decay."""
     fused = groups[0]["params"][0].device.type in ("cpu", "cuda")
     rate, decay = recipe.learning_rate, recipe.weight_decay
-    return torch.optim.AdamW(groups, lr=rate, eps=recipe.epsilon, weight_decay=decay, fused=fused)
+    return AdamW(groups, lr=rate, eps=recipe.epsilon, weight_decay=decay, fused=fused)
 
 
 def fused_on_gpu(device: torch.device) -> bool | None:

@@ -32,6 +32,7 @@ from bolt.clip.tower import ImageTower, Tower
 from bolt.clip.transfer import to_device
 from bolt.seeds import torch_generator
 from bolt.training.loop import MetricsCallback, check_finite, clip_gradient, cross_entropy, fused_on_gpu, restore
+from bolt.training.optimisers import SGD, AdamW
 from bolt.util.ranges import AtLeast1, Checked, NotNegative, Positive
 
 REPORT_INTERVAL = 50
@@ -136,9 +137,9 @@ def meta_learn(
     if recipe.variant == "reptile":
         # The gradient is theta - F(theta), where F(theta) are the parameters after the inner steps. So a plain step
         # moves towards F(theta).
-        optimiser = torch.optim.SGD(trained.values(), lr=recipe.outer_rate, fused=fused)
+        optimiser = SGD(trained.values(), lr=recipe.outer_rate, fused=fused)
     else:
-        optimiser = torch.optim.AdamW(trained.values(), lr=recipe.outer_rate, weight_decay=0.0, fused=fused)
+        optimiser = AdamW(trained.values(), lr=recipe.outer_rate, weight_decay=0.0, fused=fused)
     first = 0
     if resume is not None:
         first = int(resume["step"]) + 1

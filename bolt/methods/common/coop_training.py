@@ -19,6 +19,7 @@ from torch import Tensor
 
 from bolt.methods.base import TowerPasses
 from bolt.training.loop import PlainRecipe, Schedule, TrainingRecipe, fused_on_gpu
+from bolt.training.optimisers import SGD, Adam
 from bolt.util.ranges import AtLeast1, Checked, NotNegative, Positive
 
 WARMUP_RATE = 1e-5
@@ -44,7 +45,7 @@ def coop_schedule(recipe: TrainingRecipe) -> Schedule:
 def sgd(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
     """Return stochastic gradient descent with momentum 0.9; the recipe's weight decay is an L2 penalty."""
     rate, decay, fused = recipe.learning_rate, recipe.weight_decay, fused_on_gpu(groups[0]["params"][0].device)
-    return torch.optim.SGD(groups, lr=rate, momentum=_MOMENTUM, weight_decay=decay, fused=fused)
+    return SGD(groups, lr=rate, momentum=_MOMENTUM, weight_decay=decay, fused=fused)
 
 
 def coop_options(recipe: TrainingRecipe) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def coop_options(recipe: TrainingRecipe) -> dict[str, Any]:
 def adam(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
     """Return Adam with its usual betas; the recipe's weight decay is an L2 penalty inside the gradient."""
     rate, decay, fused = recipe.learning_rate, recipe.weight_decay, fused_on_gpu(groups[0]["params"][0].device)
-    return torch.optim.Adam(groups, lr=rate, eps=recipe.epsilon, weight_decay=decay, fused=fused)
+    return Adam(groups, lr=rate, eps=recipe.epsilon, weight_decay=decay, fused=fused)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from torch import Tensor
 from bolt.protocol import STRICT
 from bolt.task.support import batch_order
 from bolt.training.loop import NO_DEVIATIONS, Diverged, ReferenceDeviations, TrainingRecipe, fit, learning_rate
+from bolt.training.optimisers import SGD, Adam, AdamW
 
 ROWS = 10
 INPUTS = torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(0))
@@ -59,18 +60,44 @@ def test_rates_of_the_steps(
     changes: dict[str, Any], deviations: ReferenceDeviations, expected: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[float] = []
-    step = torch.optim.AdamW.step
+    step = AdamW.step
 
     def record(self: torch.optim.AdamW, *arguments: Any, **more: Any) -> Any:
         seen.append(self.param_groups[0]["lr"])
         return step(self, *arguments, **more)
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", record)
+    monkeypatch.setattr(AdamW, "step", record)
     weight, loss = regression()
     recipe = replace(SHORT, **{"warmup_fraction": 0.0, **changes})
     fit([weight], loss, order, recipe, deviations=deviations)
     assert seen == expected
     assert len(seen) == recipe.steps(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("plain", "usual", "settings"),
+    [
+        (AdamW, torch.optim.AdamW, {"fused": True, "weight_decay": 0.1}),
+        (Adam, torch.optim.Adam, {"weight_decay": 0.1}),
+        (SGD, torch.optim.SGD, {"momentum": 0.9}),
+    ],
+)
+def test_the_plain_optimisers_take_pytorchs_steps(plain: Any, usual: Any, settings: dict[str, Any]) -> None:
+    found = []
+    for kind in (plain, usual):
+        weight, loss = regression()
+        hooked: list[object] = []
+        optimiser = kind([weight], lr=0.1, **settings)
+        optimiser.register_step_pre_hook(lambda *step, hooked=hooked: hooked.append(step))
+        for _ in range(4):
+            optimiser.load_state_dict(optimiser.state_dict())
+            optimiser.zero_grad()
+            loss(0, torch.arange(ROWS)).backward()
+            optimiser.step()
+        assert weight.requires_grad
+        assert len(hooked) == 4
+        found.append(weight.detach())
+    assert torch.equal(*found)
 
 
 def test_every_row_once_an_epoch_with_the_partial_batch() -> None:
