@@ -31,7 +31,8 @@ class Row:
         published, delta: the published accuracy, and measured minus published; ``None`` if the paper prints none.
         accuracy_own_classes, accuracy_zero_shot_own_classes: accuracy with predictions limited to the classes of the
             test split; ``None`` unless the test split has fewer classes than the target.
-        short_classes: how many of the target's ``classes`` have fewer than k training images.
+        short_classes: how many of the target's classes have fewer than k training images.
+        classes: the number of classes from which predictions are chosen.
         selects_on_test: whether the protocol may choose settings on the test set.
     """
 
@@ -74,6 +75,11 @@ class Row:
     def test(self) -> str:
         """The name of the test split, with the target's name before it if the two differ."""
         return test_name(self.dataset, self.evaluated_on)
+
+    @property
+    def target_classes(self) -> int:
+        """The number of the target's classes; 0 if the test split is scored with its own class words."""
+        return 0 if stored_track(self.track).own_words and self.evaluated_on != self.dataset else self.classes
 
     @property
     def averaged(self) -> bool:

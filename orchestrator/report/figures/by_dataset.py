@@ -42,7 +42,8 @@ def accuracy_by_dataset(grid: GridResults, group: ComparisonGroup, k: int) -> Fi
     """
     if k not in drawn_ks(group):
         return None
-    few = len(group.methods) <= MOST_DOTTED or all(row.score_gain is None for row in group.rows)
+    rows = (row for method in group.methods for row in group.rows_at(method, k))
+    few = len(group.methods) <= MOST_DOTTED or all(row.score_gain is None for row in rows)
     return dataset_dots(grid, group, k) if few else gain_map(grid, group, k)
 
 

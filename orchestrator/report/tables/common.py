@@ -1,6 +1,7 @@
 """What the tables about a comparison group share: name and title, entries for methods and scores, and warnings."""
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from orchestrator.analysis.seed_means import Summary
@@ -68,9 +69,10 @@ def mean_entry(group: ComparisonGroup, method: str, k: int, *, raced: bool = Fal
 
 def _with_warnings(note: str, group: ComparisonGroup, grid: GridResults) -> str:
     """Return the note, followed by warnings: classes with fewer than k images, and methods scored on other images."""
-    short = {(row.k, row.dataset): row for row in group.rows if row.short_classes}
+    rows = sorted(group.rows, key=attrgetter("target_classes"))  # a group of classes has fewer than the target
+    short = {(row.k, row.dataset): row for row in rows if row.short_classes}
     warnings = [
-        f"{dataset}: {row.short_classes} of {row.classes} classes "
+        f"{dataset}: {row.short_classes} {f'of {row.target_classes} ' if row.target_classes else ''}classes "
         f"{'has' if row.short_classes == 1 else 'have'} fewer than {pluralize(k, 'training image')}; all of these were "
         "taken."
         for (k, dataset), row in sorted(short.items())

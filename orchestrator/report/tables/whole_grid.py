@@ -1,6 +1,7 @@
 """Tables about the whole grid: costs, source models, classes with too few images, and cells without a result."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 from statistics import median
 
 from orchestrator.report.analysis import GridResults
@@ -80,12 +81,13 @@ def sources_table(grid: GridResults) -> Table | None:
 
 def short_classes_table(grid: GridResults) -> Table | None:
     """Make a table of the datasets that have classes with fewer than k training images; ``None`` without any."""
-    groups = {(row.dataset, row.domain, row.k, row.protocol): row for row in grid.rows if row.short_classes}
+    ordered = sorted(grid.rows, key=attrgetter("target_classes"))  # a group of classes has fewer than the target
+    groups = {(row.dataset, row.domain, row.k, row.protocol): row for row in ordered if row.short_classes}
     if not groups:
         return None
     rows = []
     for (dataset, domain, k, protocol), row in sorted(groups.items()):
-        counts = (number(count, "d") for count in (k, row.short_classes, row.classes))
+        counts = (number(count, "d") for count in (k, row.short_classes, row.target_classes or None))
         rows.append(with_dagger((Entry(dataset), Entry(domain), Entry(protocol), *counts), row.selects_on_test))
     note = "Classes with fewer than k training images. The protocol takes all images that such a class has."
     header = ("dataset", "domain", "protocol", "k", "short classes", "classes")

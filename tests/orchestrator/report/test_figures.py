@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -226,6 +227,10 @@ def test_many_methods_get_a_map_of_gains() -> None:
     long_names = {f"a method with a very long name, number {place}": 50.0 for place in range(14)}
     one_dataset = arrange(grid(long_names | {"zero_shot": 0.0}, datasets=("a",), ks=(4,)))
     assert accuracy_by_dataset(one_dataset, one_dataset.groups[0], 4) is not None
+    # At k = 16, no method was measured where zero-shot was, so no gain is known.
+    elsewhere = [*one_dataset.results, *grid(dict.fromkeys(long_names, 50.0), datasets=("b",), ks=(16,))]
+    balanced = arrange([replace(one, cell=replace(one.cell, track="imbalanced")) for one in elsewhere])
+    assert accuracy_by_dataset(balanced, balanced.groups[0], 16).name.startswith("dots_")
     few_methods = arrange(grid({"bolt": 60.0}, ks=(4,)))
     few = accuracy_by_dataset(few_methods, few_methods.groups[0], 4)
     assert few.name.startswith("dots_")

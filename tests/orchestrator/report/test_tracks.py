@@ -146,6 +146,19 @@ def test_means_across_datasets_are_not_called_shifted() -> None:
     assert dataset_table(arranged, group, 4).rows[-1][0].text == "mean of others"
 
 
+@pytest.mark.parametrize(
+    ("scored", "counted"), [(("ants", "bees"), "9 of 10 classes"), (("bees", "cats"), "9 classes")]
+)
+def test_short_classes_are_counted_among_those_of_the_target(scored: tuple[str, ...], counted: str) -> None:
+    """The other datasets have two classes here; the report said that 9 of 2 classes have too few images."""
+    made = result(cell("bolt", "ants", track="cross_dataset", evaluate_on=scored), 60.0, 70.0)
+    classes = {"ants": ((600, 1000), *[(0, 0)] * 9), "bees": ((700, 1000), (0, 0)), "cats": ((700, 1000), (0, 0))}
+    evaluations = tuple(replace(one, per_class=classes[one.dataset]) for one in made.evaluations)
+    arranged = arrange([replace(made, evaluations=evaluations, details={"short_classes": 9})])
+    assert f"ants: {counted} have fewer than 4" in main_table(arranged, arranged.groups[0]).note
+    assert [entry.text for entry in table_of(arranged, "short_classes").rows[0][-2:]] == ["9", counted[5:-8] or DASH]
+
+
 def test_base_to_new_prints_both_groups_and_the_mean_of_the_harmonic_means() -> None:
     values = {"bolt": [(80.0, 40.0), (60.0, 60.0)], "zero_shot": [(50.0, 50.0), (50.0, 50.0)]}
     results = [
