@@ -12,10 +12,11 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # come from an index that only these name, pip installs them.
 UV     := UV_SYSTEM_CERTS=1 $(BIN)/uv pip
 install = @echo "installing $(1): one to six minutes, most of it PyTorch"; { $(PIP) -r requirements/uv.txt && \
-	$(UV) install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r $(1); } || \
+	$(UV) install --quiet --python $(BIN)/python --require-hashes -r $(1); } || \
 	{ echo "uv cannot install $(1); pip installs it"; $(PIP) -r $(1); }
 
-# Container images often set this, and every process would compile the project anew: 0.3 s each.
+# Container images often set this, and every process would compile the project and PyTorch anew. Nothing is compiled when
+# it is installed: that takes 36 s on two cores, and most of it is never imported.
 unexport PYTHONDONTWRITEBYTECODE
 
 # One process for each processor, at most four: each has PyTorch in memory, and some start Ray.
@@ -35,7 +36,9 @@ quick: $(VENV)/.installed-test
 coverage: $(VENV)/.installed-test
 	$(PYTEST) --cov=bolt --cov=orchestrator --cov-report=term
 
+# Whoever calls this runs Python without make.
 setup: $(VENV)/.installed-test
+	$(if $(PYTHONDONTWRITEBYTECODE),@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib bolt orchestrator || true)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -2,78 +2,71 @@
 
 import os
 import platform
-import stat
 import subprocess
 import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import version as ray_version
 from pathlib import Path
 
-import psutil
 import pytest
 
-from orchestrator.core.events import Resources
 from orchestrator.execution.cluster import connect
 from orchestrator.execution.join import VERSIONS
 from orchestrator.util.errors import UserError
-from tests.helpers.listening import LOOPBACK, listening
-from tests.helpers.waiting import TIMEOUT, wait_for
+from tests.helpers.waiting import TIMEOUT
 
 pytestmark = pytest.mark.ray
+Scripts = dict[str, Future[subprocess.CompletedProcess[str]]]
 
 
-def test_a_local_instance_reports_its_resources_and_is_closed_to_others(cluster: Resources) -> None:
-    import ray
+def run_script(script: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process without Ray's and this test's own variables."""
+    own = ("OMP_NUM_THREADS", "PYTHONPATH")
+    environment = {name: text for name, text in os.environ.items() if name not in own and name[:8] != "RAY_AUTH"}
+    command = [sys.executable, "-c", script, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env={**environment, **variables})
 
-    resources = ray.cluster_resources()
-    assert (resources["CPU"], resources["GPU"], cluster) == (2, 2, Resources(0, 0))
-    found = [listening(child) for child in psutil.Process().children()]
-    assert {"gcs_server", "raylet"} <= set().union(*found)
-    assert set().union(*(hosts for one in found for hosts in one.values())) <= LOOPBACK, found
-    ray.get(ray.remote(lambda: None).remote())  # every worker that starts opens Ray's own folder to all users
-    name = ray.get_runtime_context().get_session_name()
-    (session,) = Path(tempfile.gettempdir()).glob(f"bolt-ray-*/*/{name}")
-    assert stat.S_IMODE(session.parents[1].stat().st_mode) == 0o700, "others could read what workers log"
+
+def run_below_uv(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script in a folder, as the child of a process that Ray takes for ``uv run``."""
+    (folder / "run").write_text("import subprocess, sys; subprocess.call(sys.argv[1:])")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "HOME": "/dev/null"}
+    command, python = ["uv", "run", sys.executable, "-c", script], sys.executable
+    return subprocess.run(
+        command, executable=python, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home folder with the token of another cluster."""
+    home = tmp_path_factory.mktemp("home")
+    (home / ".ray").mkdir()
+    (home / ".ray" / "auth_token").write_text("a token " * 6)
+    return home
+
+
+@pytest.fixture(scope="module")
+def scripts(folder: Path) -> Iterator[Scripts]:
+    """Scripts that run three at a time, because each waits half of its time for Ray to start and to end."""
+    proxy = {"RAY_grpc_enable_http_proxy": "1", "grpc_proxy": "http://127.0.0.1:9"}  # Regression: Ray never started
+    with ThreadPoolExecutor(3) as pool:
+        yield {
+            STARTS_AFTER_A_TRY_TO_JOIN: pool.submit(
+                run_script, STARTS_AFTER_A_TRY_TO_JOIN, HOME=str(folder), STARTS="2", **proxy
+            ),
+            MORE_THREADS_THAN_PROCESSORS: pool.submit(run_script, MORE_THREADS_THAN_PROCESSORS),
+            IN_A_WORKER: pool.submit(run_below_uv, IN_A_WORKER, folder),
+            HAS_SETTINGS_AND_GARBAGE: pool.submit(run_script, HAS_SETTINGS_AND_GARBAGE),
+            WITHOUT_PRIVATE_MODULES: pool.submit(run_script, WITHOUT_PRIVATE_MODULES),
+        }
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
 def test_joining_a_cluster_that_is_not_there_is_a_user_error(address: str) -> None:
     with pytest.raises(UserError, match="--address"):
         connect(address).__enter__()
-
-
-def test_a_cluster_without_room_is_told(cluster: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that joined a busy cluster, or one without CPUs, once waited without a word."""
-    from orchestrator.execution.tune import capacity
-
-    monkeypatch.setattr(capacity, "WAIT_SECONDS", 0.1)
-    told: list[str] = []
-    with capacity.told_of_wait(Resources(3, 0.5), told.append):
-        wait_for(lambda: bool(told))
-    assert (
-        "no node has had 3 CPUs (--threads) and 0.5 of a GPU free for a cell; the cluster has 2 CPUs and 2 GPUs"
-        in told[0]
-    )
-
-
-MORE_THREADS_THAN_PROCESSORS = """
-from orchestrator.catalog import load_catalog
-from orchestrator.core.settings import RunSettings
-from orchestrator.execution.backend import ray_backend
-from orchestrator.planning.packing import Packing
-from orchestrator.util.machine import usable_processors
-from tests.helpers import cells as samples
-settings = RunSettings("store", threads=usable_processors() + 1)
-with ray_backend(settings, None, Packing(load_catalog()), 0, samples.cell(), print):
-    import ray
-    print(ray.cluster_resources()["CPU"] - settings.threads)
-"""
-
-
-def test_more_threads_than_processors_once_made_a_grid_wait_for_ever() -> None:
-    done = run_script(MORE_THREADS_THAN_PROCESSORS)
-    assert done.stdout == "0.0\n", done.stderr
 
 
 STOPPED_WHILE_RAY_ENDS_SLOWLY = """
@@ -107,6 +100,25 @@ def test_a_slow_end_of_ray_does_not_change_the_exit_code() -> None:
     assert done.returncode == 130, done.stdout + done.stderr
 
 
+MORE_THREADS_THAN_PROCESSORS = """
+from orchestrator.catalog import load_catalog
+from orchestrator.core.settings import RunSettings
+from orchestrator.execution.backend import ray_backend
+from orchestrator.planning.packing import Packing
+from orchestrator.util.machine import usable_processors
+from tests.helpers import cells as samples
+settings = RunSettings("store", threads=usable_processors() + 1)
+with ray_backend(settings, None, Packing(load_catalog()), 0, samples.cell(), print):
+    import ray
+    print(ray.cluster_resources()["CPU"] - settings.threads)
+"""
+
+
+def test_more_threads_than_processors_once_made_a_grid_wait_for_ever(scripts: Scripts) -> None:
+    done = scripts[MORE_THREADS_THAN_PROCESSORS].result()
+    assert done.stdout == "0.0\n", done.stderr
+
+
 def test_rays_own_message_about_another_version_names_both() -> None:
     from ray._private.utils import check_version_info
 
@@ -134,19 +146,8 @@ for time in range(int(os.environ["STARTS"])):
 """
 
 
-def run_script(script: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a script in a process without Ray's and this test's own variables."""
-    own = ("OMP_NUM_THREADS", "PYTHONPATH")
-    environment = {name: text for name, text in os.environ.items() if name not in own and name[:8] != "RAY_AUTH"}
-    command = [sys.executable, "-c", script, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env={**environment, **variables})
-
-
-def test_neither_a_token_of_another_cluster_nor_a_proxy_closes_a_local_instance(tmp_path: Path) -> None:
-    (tmp_path / ".ray").mkdir()
-    (tmp_path / ".ray" / "auth_token").write_text("a token " * 6)
-    proxy = {"RAY_grpc_enable_http_proxy": "1", "grpc_proxy": "http://127.0.0.1:9"}  # Regression: Ray never started
-    done = run_script(STARTS_AFTER_A_TRY_TO_JOIN, HOME=str(tmp_path), STARTS="2", **proxy)
+def test_neither_a_token_of_another_cluster_nor_a_proxy_closes_a_local_instance(scripts: Scripts) -> None:
+    done = scripts[STARTS_AFTER_A_TRY_TO_JOIN].result()
     assert done.stdout.split() == ["answered"] * 2, done.stderr
 
 
@@ -159,21 +160,12 @@ with connect(cpus=1):
 """
 
 
-def test_neither_uv_run_nor_a_home_that_cannot_be_written_closes_a_local_instance(tmp_path: Path) -> None:
+def test_neither_uv_run_nor_a_home_that_cannot_be_written_closes_a_local_instance(
+    scripts: Scripts, folder: Path
+) -> None:
     """Ray once got a copy of the working folder, and refused one of more than 512 MiB, such as with photographs."""
-    (tmp_path / "run").write_text("import subprocess, sys; subprocess.call(sys.argv[1:])")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "HOME": "/dev/null"}
-    command = ["uv", "run", sys.executable, "-c", IN_A_WORKER]  # a parent process that Ray takes for uv's
-    done = subprocess.run(
-        command,
-        executable=sys.executable,
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-    )
-    assert done.stdout.split() == [str(tmp_path)], done.stderr
+    done = scripts[IN_A_WORKER].result()
+    assert done.stdout.split() == [str(folder)], done.stderr
 
 
 LOSES_A_PROCESS = """
@@ -260,8 +252,34 @@ print(os.getenv("OMP_NUM_THREADS"), os.getenv("PYTHONPATH"))
 """
 
 
-def test_workers_get_the_environment_and_garbage_does_not_end_the_driver_at_rays_end() -> None:
+def test_workers_get_the_environment_and_garbage_does_not_end_the_driver_at_rays_end(scripts: Scripts) -> None:
     """Another thread's work can start the garbage collector at that moment; this has ended a driver before."""
-    done = run_script(HAS_SETTINGS_AND_GARBAGE)
+    done = scripts[HAS_SETTINGS_AND_GARBAGE].result()
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["True", "finished", "None", "None"], done.stderr
+
+
+WITHOUT_PRIVATE_MODULES = """
+import builtins
+found = builtins.__import__
+
+def without(name, globals=None, locals=None, fromlist=(), level=0):
+    if name.startswith("ray._private") and (globals or {}).get("__name__", "").startswith("orchestrator"):
+        raise ImportError(name)
+    return found(name, globals, locals, fromlist, level)
+
+builtins.__import__ = without
+from orchestrator.execution.cluster import connect
+from orchestrator.execution.health import check_alive
+with connect(None, cpus=1):
+    import ray
+    check_alive()
+    assert ray.util.get_node_ip_address() == "127.0.0.1"
+    assert ray.get(ray.remote(lambda: 3).remote()) == 3
+print("ended")
+"""
+
+
+def test_an_instance_starts_on_loopback_and_ends_without_rays_private_modules(scripts: Scripts) -> None:
+    done = scripts[WITHOUT_PRIVATE_MODULES].result()
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["ended"]), done.stderr[-2000:]

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import mlflow
@@ -22,6 +23,7 @@ from orchestrator.tracking.retry import retry_sync
 from orchestrator.tracking.runs import Labels
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from tests.helpers.file_server import serve
+from tests.helpers.ray_nodes import free_port
 from tests.helpers.waiting import TIMEOUT, wait_for
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, in_background, some_results
 
@@ -81,7 +83,7 @@ def test_a_run_that_is_written_a_moment_late_is_not_told(tracker: Tracker, monke
     writer = in_background(lambda: tracker, results)
     writer.put(results[0].cell.id)
     wait_for(writing.is_set)
-    assert writer.close(TIMEOUT / 60) == ""
+    assert writer.close(2.0) == ""
     assert len(tracker.existing()) == 1
 
 
@@ -161,14 +163,10 @@ def test_sync_gives_up_a_store_that_lists_its_runs_but_takes_none() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("listens", [True, False], ids=["frozen", "stopped"])
-def test_a_dead_server_costs_a_sync_seconds(listens: bool) -> None:
+def test_a_dead_server_costs_a_sync_seconds() -> None:
     """With the waiting times of the product: a connection is refused, or nothing is answered."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        if not listens:
-            server.close()
 
+    def seconds(port: int) -> float:
         def attempt(tell: Tell) -> SyncReport:
             open_client(f"http://127.0.0.1:{port}")
             return SyncReport(0, 0, 0)
@@ -176,8 +174,12 @@ def test_a_dead_server_costs_a_sync_seconds(listens: bool) -> None:
         started = time.monotonic()
         with pytest.raises(Exception, match=r"Max retries|timed out|refused") as caught:
             retry_sync(attempt, SILENT)
-    assert classify_tracking_error(caught.value).kind == "unreachable"
-    assert time.monotonic() - started < 20
+        assert classify_tracking_error(caught.value).kind == "unreachable"
+        return time.monotonic() - started
+
+    with socket.create_server(("127.0.0.1", 0)) as frozen, ThreadPoolExecutor() as pool:
+        ports = frozen.getsockname()[1], free_port()
+        assert max(pool.map(seconds, ports)) < 20
 
 
 def test_an_answer_that_is_cut_is_worth_a_wait() -> None:

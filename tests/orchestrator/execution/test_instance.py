@@ -1,28 +1,45 @@
-"""Cells on a real Ray: order, failures, dead workers, too little memory, time limits, and Ctrl-C."""
+"""One Ray instance, and what runs on it: cells and graphs of tasks, with failures, dead workers, limits and Ctrl-C.
+
+All of it is one file, so that one process of the suite starts the instance.
+"""
 
 import os
 import signal
+import stat
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from orchestrator.catalog import load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, Resources
 from orchestrator.core.settings import RunSettings
+from orchestrator.execution.cluster import connect
+from orchestrator.execution.task_graph import GraphTask, run_graph_on_ray
 from orchestrator.planning.packing import Packing
 from orchestrator.store.errors import RunStopped
+from orchestrator.util.errors import UserError
 from tests.helpers import cells as samples
+from tests.helpers.listening import LOOPBACK, listening
 from tests.helpers.waiting import wait_for
 
 ONE_WORKER = Resources(cpus=2)
 """What a cell requests where one worker shows it all: a worker takes seconds to start."""
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Resources]:
+    """An instance with two CPUs and two GPUs. The GPUs are only declared: nothing computes on them."""
+    with connect(None, cpus=2, gpus=2) as connected:
+        yield connected
 
 
 @pytest.fixture
@@ -72,6 +89,34 @@ def notes(cell: Cell, settings: RunSettings) -> list[list[str]]:
 
 def count_ends(events: list[CellEvent]) -> Counter[str]:
     return Counter(event.cell.id for event in events if event.kind != "started")
+
+
+def test_a_local_instance_reports_its_resources_and_is_closed_to_others(cluster: Resources) -> None:
+    import ray
+
+    resources = ray.cluster_resources()
+    assert (resources["CPU"], resources["GPU"], cluster) == (2, 2, Resources(0, 0))
+    found = [listening(child) for child in psutil.Process().children()]
+    assert {"gcs_server", "raylet"} <= set().union(*found)
+    assert set().union(*(hosts for one in found for hosts in one.values())) <= LOOPBACK, found
+    ray.get(ray.remote(lambda: None).remote())  # every worker that starts opens Ray's own folder to all users
+    name = ray.get_runtime_context().get_session_name()
+    (session,) = Path(tempfile.gettempdir()).glob(f"bolt-ray-*/*/{name}")
+    assert stat.S_IMODE(session.parents[1].stat().st_mode) == 0o700, "others could read what workers log"
+
+
+def test_a_cluster_without_room_is_told(cluster: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that joined a busy cluster, or one without CPUs, once waited without a word."""
+    from orchestrator.execution.tune import capacity
+
+    monkeypatch.setattr(capacity, "WAIT_SECONDS", 0.1)
+    told: list[str] = []
+    with capacity.told_of_wait(Resources(3, 0.5), told.append):
+        wait_for(lambda: bool(told))
+    assert (
+        "no node has had 3 CPUs (--threads) and 0.5 of a GPU free for a cell; the cluster has 2 CPUs and 2 GPUs"
+        in told[0]
+    )
 
 
 def test_every_cell_runs_once_nearly_in_order_in_reused_workers(settings: RunSettings) -> None:
@@ -243,3 +288,82 @@ def test_an_exception_stops_the_workers_and_leaves_the_cluster_usable(settings: 
     assert count_ends(events) == {cell.id: 1 for cell in cells[:4]}
     ended = [cell.seed for cell in cells for note in notes(cell, settings) if note[0] == "finished"]
     assert ended[:4] == [0, 1, 2, 3]  # once each: the sleeping cells were not waited for
+
+
+class Without:
+    """An object of Ray that lacks some attributes."""
+
+    def __init__(self, of: object, names: tuple[str, ...]) -> None:
+        self._of, self._names = of, names
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._names:
+            raise AttributeError(name)
+        return getattr(self._of, name)
+
+
+def test_cells_run_once_without_the_names_of_ray_that_are_not_public(
+    settings: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orchestrator.execution.tune.callback import TuneCallback
+    from orchestrator.execution.tune.scheduler import NewestFirstScheduler
+
+    hidden: set[tuple[str, ...]] = set()
+
+    def hide(owner: type, method: str, names: tuple[str, ...]) -> None:
+        original = getattr(owner, method)
+
+        def hiding(self: object, *arguments: Any, **named: Any) -> Any:
+            def without(each: Any) -> Any:
+                if not any(hasattr(each, name) for name in names):
+                    return each
+                hidden.add(names)
+                return Without(each, names)
+
+            return original(self, *map(without, arguments), **{key: without(value) for key, value in named.items()})
+
+        monkeypatch.setattr(owner, method, hiding)
+
+    lists = ("_live_trials", "_stopped_trials", "_trials_to_cache")
+    hide(NewestFirstScheduler, "on_trial_complete", ("_actor_cache",))
+    hide(NewestFirstScheduler, "on_trial_add", lists)
+    hide(TuneCallback, "on_trial_start", ("temporary_state",))
+    cells = [samples.cell(number) for number in range(6)]
+    events = run(cells, settings, "write_nothing", request=lambda cell: ONE_WORKER)
+    assert count_ends(events) == {cell.id: 1 for cell in cells}
+    assert hidden == {("_actor_cache",), lists, ("temporary_state",)}
+
+
+def append(path: str, word: str) -> None:
+    with open(path, "a") as stream:
+        stream.write(f"{word}\n")
+
+
+def refuse() -> None:
+    raise UserError("no", hint="never")
+
+
+def die_once(path: str) -> int:
+    if not Path(path).exists():
+        Path(path).touch()
+        os._exit(1)
+    return os.getpid()
+
+
+def test_a_graph_on_ray_keeps_order_retries_and_skips(cluster: Resources, tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+    tasks = {
+        "images": GraphTask(append, (log, "images"), cpus=0.5),
+        "features": GraphTask(append, (log, "features"), frozenset({"images"}), cpus=0.5),
+        "broken": GraphTask(refuse, cpus=0.5),
+        "blocked": GraphTask(append, (log, "blocked"), frozenset({"broken", "images"}), cpus=0.5),
+        "dying": GraphTask(die_once, (str(tmp_path / "died"),), cpus=0.5),
+        "dead": GraphTask(os._exit, (1,), cpus=0.5),
+    }
+    events = list(run_graph_on_ray(tasks))
+    last = {event.key: event for event in events if event.kind != "started"}
+    kinds = ("finished", "finished", "failed", "skipped", "finished", "failed")
+    assert {key: event.kind for key, event in last.items()} == dict(zip(tasks, kinds, strict=True))
+    assert "UserError: no" in last["broken"].error
+    assert [last[name].retryable for name in ("broken", "blocked", "dead")] == [False, False, True]
+    assert Path(log).read_text().split() == ["images", "features"]
