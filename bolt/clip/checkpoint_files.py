@@ -13,12 +13,12 @@ ADAPTER_CONFIG = "adapter_config.json"
 """Name of the file in which peft states the scale of a LoRA. The file is beside the LoRA's weights."""
 
 FOLDER_WEIGHTS = (
+    "open_clip_model.safetensors",  # beside it, a repository of timm has the image tower alone in model.safetensors
+    "open_clip_pytorch_model.bin",
     "model.safetensors",
     "model.safetensors.index.json",
-    "open_clip_model.safetensors",
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
-    "open_clip_pytorch_model.bin",
     "visual.safetensors",
     "adapter_model.safetensors",
     "adapter_model.bin",

@@ -76,6 +76,29 @@ def model_name(architecture: str) -> str:
     return architecture if file == own else file.stem
 
 
+def clip_tokenizer(model: str, weights: Path | None = None) -> Callable[[list[str]], Tensor]:
+    """Return the function that cuts texts into the tokens of a model that open_clip knows by this name.
+
+    The model's configuration decides. open_clip alone gives SigLIP's tokens to any model with "siglip" in its name.
+
+    ``weights``: a file of weights or its folder. As in open_clip, a tokenizer of transformers there is used if
+    ``open_clip_config.json`` is there, too.
+    """
+    import open_clip  # takes seconds to import
+
+    text: dict[str, Any] = (open_clip.get_model_config(model) or {}).get("text_cfg") or {}
+    tokenizer: Callable[[list[str]], Tensor]
+    if text.get("hf_tokenizer_name"):
+        folder = weights if weights is None or weights.is_dir() else weights.parent
+        files = ("open_clip_config.json", "tokenizer_config.json")
+        beside = folder and all((folder / name).is_file() for name in files)
+        tokenizer = open_clip.get_tokenizer(f"local-dir:{folder}" if beside else model)
+    else:
+        length = text.get("context_length", open_clip.tokenizer.DEFAULT_CONTEXT_LENGTH)
+        tokenizer = open_clip.SimpleTokenizer(context_length=length, **text.get("tokenizer_kwargs", {}))
+    return tokenizer
+
+
 def clip_from_file(
     architecture: str, file: Path, quick_gelu: bool, say: Callable[[str], object] = warnings.warn
 ) -> nn.Module:
@@ -97,7 +120,10 @@ def clip_from_file(
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # open_clip warns of random weights, which are replaced below
     try:
-        model = cast(nn.Module, open_clip.create_model(architecture, force_quick_gelu=quick_gelu, device="cpu"))
+        model = cast(nn.Module, open_clip.create_model(
+            architecture, force_quick_gelu=quick_gelu, device="cpu",
+            pretrained_text=False,  # otherwise it would fetch other weights for a text tower of transformers
+        ))  # fmt: skip
     finally:
         logging.disable(before)
     text = open_clip.get_model_config(architecture)["text_cfg"]

@@ -25,7 +25,14 @@ from bolt.clip.image_files import UPRIGHT, Reading, open_named
 from bolt.clip.input_size import check_preprocessing
 from bolt.clip.precision import plain_torch
 from bolt.clip.preprocess import rgb_pixels
-from bolt.clip.whole_clip import UnknownActivation, clip_from_file, file_activation, model_name, preprocessing
+from bolt.clip.whole_clip import (
+    UnknownActivation,
+    clip_from_file,
+    clip_tokenizer,
+    file_activation,
+    model_name,
+    preprocessing,
+)
 from bolt.image_folders import (
     class_folders,
     dataset_folder,
@@ -96,15 +103,15 @@ def load_backbone(
     how = preprocessing(config, model, weights)
     how |= {field: tuple(map(float, value)) for field, value in (("mean", mean), ("std", std)) if value is not None}
     check_preprocessing(how)
-    if not listed and Path(weights).exists():
-        quick_gelu = file_activation(Path(weights), architecture, quick_gelu)
-        clip = clip_from_file(model, Path(weights), quick_gelu)
+    file = Path(weights) if not listed and Path(weights).exists() else None
+    if file is not None:
+        quick_gelu = file_activation(file, architecture, quick_gelu)
+        clip = clip_from_file(model, file, quick_gelu)
     else:
         stated = bool(listed.get("quick_gelu") or config.get("quick_gelu"))
         quick_gelu = stated if quick_gelu is None else quick_gelu
         clip = open_clip.create_model(model, pretrained=weights, force_quick_gelu=quick_gelu)
-    tokenizer = open_clip.get_tokenizer(model)
-    backbone = Backbone.from_open_clip(clip, tokenizer, name or model, given_away=True, **how)
+    backbone = Backbone.from_open_clip(clip, clip_tokenizer(model, file), name or model, given_away=True, **how)
     if quick_gelu != (backbone.activation == "quick_gelu"):
         what = f"{architecture} has the activation {backbone.activation}, and the weights {weights} need the other one"
         raise UnknownActivation(f"{what}: add or remove the ending -quickgelu, or a configuration's entry quick_gelu")

@@ -38,10 +38,12 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
         raise absent
     if not entry.weights.is_fetched:
         if not entry.trainable_text:  # fetches the tokenizer, whose files may be on the hub
-            _load_tokenizer(entry)
+            load_tokenizer(entry)
         return
     import open_clip
     from huggingface_hub import constants, hf_hub_download
+
+    from bolt.clip.whole_clip import clip_tokenizer
 
     try:
         # without a network, the hub logs a warning for each of its twelve attempts
@@ -51,7 +53,7 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
             else:
                 config = open_clip.get_pretrained_cfg(entry.architecture, str(entry.weights.pretrained))
                 open_clip.download_pretrained(config)
-            open_clip.get_tokenizer(entry.architecture)  # some tokenizers, such as SigLIP's, are files of the hub
+            clip_tokenizer(_architecture(entry))  # some tokenizers, such as SigLIP's, are files of the hub
     except Exception as error:  # the hub, HTTP libraries and open_clip raise errors of many classes
         cause: BaseException = error
         while (deeper := cause.__cause__ or cause.__context__) is not None:
@@ -164,19 +166,22 @@ class TextSide:
     @cached_property
     def _tokenizer(self) -> Callable[[list[str]], Tensor]:
         with _hub_offline():
-            return _load_tokenizer(self._entry)
+            return load_tokenizer(self._entry)
 
 
-def _load_tokenizer(entry: BackboneEntry) -> Callable[[list[str]], Tensor]:
+def load_tokenizer(entry: BackboneEntry) -> Callable[[list[str]], Tensor]:
     """Return the function that cuts prompts into tokens. Raises ``UserError`` if its files are not on this machine."""
     import open_clip
+
+    from bolt.clip.whole_clip import clip_tokenizer
 
     architecture = _architecture(entry)
     try:
         with _log_level(None, logging.CRITICAL), warnings.catch_warnings(action="ignore"):
-            return cast("Callable[[list[str]], Tensor]", open_clip.get_tokenizer(architecture))
+            return clip_tokenizer(architecture, entry.weights.path)
     except Exception as error:  # the hub, sentencepiece and transformers raise errors of many classes
-        code = f"import open_clip; open_clip.get_tokenizer('{architecture}')"
+        name = open_clip.get_model_config(architecture)["text_cfg"].get("hf_tokenizer_name")
+        code = f"import open_clip; open_clip.tokenizer.HFTokenizer('{name}')"
         what = f"the tokenizer of backbone {entry.name} is not on this machine: {one_line(error, 160)}"
         hint = f'fetch it once where the network reaches huggingface.co: python -c "{code}"'
         raise UserError(what, hint=hint) from None

@@ -20,7 +20,7 @@ from bolt.clip.tower import ImageTower
 from bolt.clip.tower_shape import TowerShape, UnsupportedTower, text_shape_from_open_clip
 from bolt.clip.whole_clip import UnknownActivation, UnknownPreprocessing, file_activation, preprocessing
 from bolt.util.json_text import read_json
-from orchestrator.artifacts.load_backbone import load_backbone, tag_uses_quick_gelu
+from orchestrator.artifacts.load_backbone import load_backbone, load_tokenizer, tag_uses_quick_gelu
 from orchestrator.catalog import BackboneEntry
 from orchestrator.catalog.backbone_entry import Weights
 from orchestrator.catalog.validation import as_key, key_problem
@@ -108,6 +108,8 @@ def backbone_entry(
         parameters=sum(tensor.numel() for tensor in tower.parameters()),
     )
     if file is not None:
+        if "hf_model_name" in config["text_cfg"]:
+            load_tokenizer(entry)  # fetches the configuration of the text tower of transformers, too
         load_backbone(entry, "cpu", say=say)
     return entry
 

@@ -1,5 +1,7 @@
 """Image towers other than plain vision transformers: features, preprocessing and texts are open_clip's own."""
 
+import json
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -8,9 +10,14 @@ import pytest
 import torch
 from open_clip.transform import PreprocessCfg, center_crop_or_pad, image_transform_v2
 from PIL import Image
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
+import bolt
 from bolt.clip.augment import evaluation_view
 from bolt.clip.backbone import Backbone
 from bolt.clip.feature_tower import FeatureTower, image_tower_of
@@ -18,6 +25,7 @@ from bolt.clip.input_size import InputSize, Interpolation, Resize
 from bolt.clip.preprocess import evaluation_pixels, rgb_pixels
 from bolt.clip.tower import ImageTower, matrix_modules
 from bolt.clip.tower_shape import UnsupportedTower
+from bolt.clip.whole_clip import clip_tokenizer, model_name
 from bolt.methods import METHODS
 
 TEXT = {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1}
@@ -69,6 +77,39 @@ def test_features_and_texts_are_open_clips(family: str) -> None:
     torch.testing.assert_close(backbone.encode_prompts(["a cat", "two dogs"]), words, rtol=0, atol=1e-5)
     assert backbone.embed_dim == found.shape[1]
     assert backbone.digest == Backbone.from_open_clip(random_model(family), backbone.tokenize, family).digest
+
+
+def test_text_towers_and_tokens_of_transformers_are_those_of_the_folder(tmp_path: Path) -> None:
+    """As BiomedCLIP, which needed other weights of its text tower; tokens were those of a name on the hub.
+
+    A repository of timm has the image tower alone in ``model.safetensors``, which was taken.
+    """
+    from transformers import BertConfig, PreTrainedTokenizerFast
+
+    words = Tokenizer(WordLevel({"[PAD]": 0, "[UNK]": 1, "cat": 2, "dogs": 3}, unk_token="[UNK]"))
+    words.pre_tokenizer = Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]").save_pretrained(tmp_path)
+    BertConfig(vocab_size=4, hidden_size=32, num_hidden_layers=1, num_attention_heads=2).save_pretrained(tmp_path)
+    text = {"hf_model_name": str(tmp_path), "hf_tokenizer_name": "no/words", "hf_proj_type": "linear",
+            "hf_pooler_type": "mean_pooler", "context_length": 8}  # fmt: skip
+    config = {"embed_dim": 16, "vision_cfg": FAMILIES["ResNet"], "text_cfg": text}
+    (tmp_path / "own.json").write_text(json.dumps(config))
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": {}}))
+    model: Any = open_clip.create_model(f"local-dir:{tmp_path}", load_weights=False, pretrained_text=False).eval()
+    save_file(model.state_dict(), tmp_path / "open_clip_model.safetensors")
+    save_file({"cls_token": torch.ones(1)}, tmp_path / "model.safetensors")
+    texts = ["a cat", "two dogs"]
+    with torch.no_grad():
+        theirs = model.encode_text(open_clip.get_tokenizer(f"local-dir:{tmp_path}")(texts))
+    ours = bolt.load_backbone(tmp_path / "own.json", tmp_path).encode_prompts(texts)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
+
+
+def test_a_name_says_nothing_about_tokens(tmp_path: Path) -> None:
+    """open_clip gives the tokens of SigLIP to any model with ``siglip`` in its name, such as a folder's."""
+    (tmp_path / "clip-siglip-loss.json").write_text(json.dumps({"embed_dim": 32, "vision_cfg": {}, "text_cfg": TEXT}))
+    tokenize = clip_tokenizer(model_name(str(tmp_path / "clip-siglip-loss.json")))
+    assert torch.equal(tokenize(["a cat"]), open_clip.SimpleTokenizer(context_length=16)(["a cat"]))
 
 
 def test_whatever_asks_for_its_matrices_is_refused() -> None:
