@@ -178,7 +178,9 @@ def _pretrained_alone(
         parts = {part for name in pairs for part in name.split(".")}
         bare = not of_another and parts.isdisjoint(("vision_model", "text_model", "visual_projection"))
         return {name.removeprefix(VISION): tensor for name, tensor in theirs.items()} if bare else theirs
-    return {f"visual.{name}": tensor.detach().cpu() for name, tensor in frozen.items()}
+    # A LoRA of open_clip's visual tower alone has no prefix; nor has one of the text tower, but peft states the class.
+    alone = settings.get("auto_mapping.base_model_class") in ("VisionTransformer", "TimmModel")
+    return {name if alone else f"visual.{name}": tensor.detach().cpu() for name, tensor in frozen.items()}
 
 
 def _target(name: str, base: Mapping[str, Tensor], whole: bool) -> str | None:

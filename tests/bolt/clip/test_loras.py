@@ -70,6 +70,17 @@ def test_a_lora_of_one_tower_of_transformers_5_has_no_prefix(bare: str, frozen: 
     assert found.tensors["ln_post.bias"].eq(1).all()
 
 
+def test_a_lora_of_the_visual_tower_of_open_clip_has_no_prefix(frozen: ImageTower) -> None:
+    """It was refused, although ``get_peft_model(clip.visual, ...)`` leaves the text tower alone."""
+    matrix, (a, b) = f"{BLOCK}mlp.c_fc", pair(128, 32)
+    tensors = prefixed("base_model.model.", {f"{matrix}.lora_A.weight": a, f"{matrix}.lora_B.weight": b})
+    settings = {"r": 2, "lora_alpha": 4, "auto_mapping.base_model_class": "VisionTransformer"}
+    found, before = convert_image_tower(Checkpoint(tensors, settings), frozen), frozen.state_dict_open_clip()
+    torch.testing.assert_close(found.tensors[f"{matrix}.weight"] - before[f"{matrix}.weight"], 2 * b @ a)
+    with pytest.raises(TensorMismatch, match=r"c_fc is no matrix of this CLIP"):  # it may be one of the text tower
+        convert_image_tower(Checkpoint(tensors, {"r": 2, "lora_alpha": 4}), frozen)
+
+
 def test_the_scale_of_a_lora_is_part_of_its_identity(frozen: ImageTower, tmp_path: Path) -> None:
     assert [file.name for file in checkpoint_files(peft(frozen, {}, tmp_path)[0])][1] == "adapter_config.json"
 
