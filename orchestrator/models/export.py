@@ -82,10 +82,12 @@ def restore_model(result: Result, loaded: ArtifactCache) -> RestoredModel:
     """
     cell = result.cell
     with readable_inputs(result, loaded):
-        model, how = load_adapter(cell, loaded), "kept"
+        inputs = CellInputs(cell, loaded)
+        # An adapter does not tell how its method embeds the class words of other datasets.
+        model, how = None if inputs.artifacts.own_heads else load_adapter(cell, loaded), "kept"
         if model is not None:
             adapted = Adapted(model.classifier, None if model.tower is model.frozen else model.tower)
-            evaluations = tuple(scored.evaluation for scored in evaluate_cell(CellInputs(cell, loaded), adapted))
+            evaluations = tuple(scored.evaluation for scored in evaluate_cell(inputs, adapted))
         else:
             measured, how = measure(cell, loaded), "again"
             evaluations = measured.result.evaluations

@@ -21,6 +21,7 @@ from orchestrator.cells.splits import class_numbers
 from orchestrator.cells.task import make_task
 from orchestrator.cells.trial import run_and_record
 from orchestrator.core.cell import Cell
+from orchestrator.models.export import restore_model
 from orchestrator.models.inspection import inspect_cell
 from orchestrator.tracks import TRACKS
 from tests.helpers.built_artifacts import BuiltArtifacts
@@ -157,6 +158,15 @@ def test_the_page_of_a_cell_names_the_own_classes_of_other_datasets(shifted_worl
         assert split.class_names == names
         assert split.confusion().diagonal().tolist() == [hits for hits, _ in recorded.per_class]
         assert 100 * (split.frozen == split.labels).mean() == pytest.approx(recorded.accuracy_zero_shot, abs=1e-9)
+
+
+def test_the_model_of_a_method_that_embeds_the_own_words_is_exported(shifted_world: World) -> None:
+    """Its adapter was scored with the text head's words on other datasets, and refused for other scores."""
+    cell = shifted_world.pick("coop", "cross_dataset", TARGET)
+    assert run_and_record(cell, shifted_world.settings).kind == "finished"
+    assert shifted_world.loaded.store.adapter_folder(cell.id) is not None
+    made = restore_model(shifted_world.loaded.store.read_result(cell.id), shifted_world.loaded)
+    assert (made.how, made.warnings) == ("again", ())
 
 
 def test_methods_that_cannot_name_new_classes_are_refused(shifted_world: World) -> None:
