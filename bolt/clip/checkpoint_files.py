@@ -47,8 +47,7 @@ def checkpoint_files(path: Path) -> tuple[Path, ...]:
     Raises:
         UnreadableCheckpoint: if there is no checkpoint, several checkpoints, or a damaged index file.
     """
-    if path.is_dir():
-        path = _file_in_folder(path)
+    path = weights_file(path)
     if not path.is_file():
         raise UnreadableCheckpoint(f"{path} does not exist")
     if path.name.endswith(".index.json"):
@@ -57,10 +56,16 @@ def checkpoint_files(path: Path) -> tuple[Path, ...]:
     return (path, adapter) if path.name.startswith("adapter_model.") and adapter.is_file() else (path,)
 
 
+def weights_file(path: Path) -> Path:
+    """Return the file or index file that a folder's checkpoint is read from; ``path`` itself if it is no folder."""
+    return _file_in_folder(path) if path.is_dir() else path
+
+
 def checkpoint_name(path: Path) -> str:
     """Return the name of a checkpoint's file without its suffix, or the name of a checkpoint's folder."""
-    fitting = [suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)]
-    return path.name if path.is_dir() or not fitting else path.name[: -max(map(len, fitting))]
+    name = path.name.removesuffix(".index.json")
+    fitting = [suffix for suffix in SUFFIXES if name.lower().endswith(suffix)]
+    return name if path.is_dir() or not fitting else name[: -max(map(len, fitting))]
 
 
 def files_digest(paths: Iterable[Path]) -> str:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bolt.clip.checkpoint_files import checkpoint_files, files_digest
+from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, files_digest
 from bolt.clip.input_size import InputSize
 from orchestrator.catalog.backbone_entry import BackboneEntry
 from orchestrator.catalog.dataset_entry import DatasetEntry, dataset_folder, excluded_images
@@ -123,7 +123,8 @@ def backbone_ref(entry: BackboneEntry) -> BackboneRef:
     if entry.weights.hub:
         weights = {"hub": entry.weights.hub, "file": entry.weights.file}
     elif (path := entry.weights.path) is not None:
-        weights = {"sha256": cached_digest(path) if path.is_file() else None}
+        with explained(UnreadableCheckpoint, what=f"the weights of backbone {entry.name} cannot be read"):
+            weights = {"sha256": checkpoint_digest(path) if path.is_file() else None}
     content = {
         "architecture": _architecture(entry),
         "weights": weights,

@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, checkpoint_name
+from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, checkpoint_name, weights_file
 from bolt.clip.feature_tower import FeatureTower, TimmTower, image_tower_of
 from bolt.clip.huggingface import open_clip_config, shape_from_config
 from bolt.clip.siglip import siglip_config
@@ -80,7 +80,7 @@ def backbone_entry(
             raise UserError(what, where="--quick-gelu/--gelu")
         quick_gelu = known
     if file is not None:
-        file = _single_file(file)
+        file = _weights_file(file)
         weights, words = Weights(file=str(file.absolute())), checkpoint_name(file)
         with explained(UnknownActivation, where="--quick-gelu/--gelu"), explained(UnreadableCheckpoint, where="--file"):
             _check_config(file.parent, architecture, config, shape)
@@ -147,7 +147,7 @@ def model_folder(
             config = (siglip_config if stated.get("model_type") == "siglip" else open_clip_config)(stated)
         else:
             raise UserError("the folder has neither open_clip_config.json nor config.json", where=text)
-    weights = _single_file(folder)
+    weights = _weights_file(folder)
     home.mkdir(parents=True, exist_ok=True)
     target = home.absolute() / f"{key}.json"
     target.write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
@@ -261,14 +261,11 @@ def _architecture(name: str, pretrained: str | None) -> tuple[str, dict[str, Any
     return name, dict(open_clip.get_model_config(name))
 
 
-def _single_file(path: Path) -> Path:
-    """Return the file of weights at ``path``, which is the file itself or a folder with it.
+def _weights_file(path: Path) -> Path:
+    """Return the file of weights at ``path``, or the index of its parts. ``path`` may be the folder.
 
-    Raises ``UserError`` if there is none, or if there are several.
+    Raises ``UserError`` if there is none, if there are several checkpoints, or if a part is missing.
     """
     with explained(UnreadableCheckpoint, where="--file"):
-        files = checkpoint_files(path)
-    if len(files) > 1:
-        what = "these weights are in several files, but a backbone needs a single file"
-        raise UserError(what, where="--file", hint="save one: model.save_pretrained(FOLDER, max_shard_size='100GB')")
-    return files[0]
+        checkpoint_files(path)
+        return weights_file(path)

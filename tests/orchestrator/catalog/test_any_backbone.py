@@ -197,6 +197,26 @@ def test_a_folder_of_open_clip_is_a_backbone(tmp_path: Path, resnet: Path) -> No
     assert load_backbone(entry, "cpu").digest == load_backbone(shipped, "cpu").digest
 
 
+def test_weights_in_parts_are_a_backbone(tmp_path: Path, resnet: Path) -> None:
+    """They were refused, although transformers and open_clip write large models so."""
+    tensors = list(load_file(resnet / "small.safetensors").items())
+    for part in range(2):
+        save_file(dict(tensors[part::2]), tmp_path / f"model-{part}.safetensors")
+    index = {"weight_map": {name: f"model-{place % 2}.safetensors" for place, (name, _) in enumerate(tensors)}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    catalog = tmp_path / "catalog.yaml"
+    invoke("backbones", "add", resnet / "small.json", "--file", tmp_path, "--gelu", "--catalog", catalog)
+    entry = load_catalog([catalog]).backbone("small-model")
+    shipped = load_catalog([resnet / "own.yaml"]).backbone("resnet")
+    assert load_backbone(entry, "cpu").digest == load_backbone(shipped, "cpu").digest
+    before = backbone_ref(entry)
+    (tmp_path / "model-1.safetensors").write_bytes(b"other")
+    assert backbone_ref(entry) != before
+    (tmp_path / "model-1.safetensors").unlink()
+    with pytest.raises(UserError, match=r"lists the part 'model-1\.safetensors'"):
+        backbone_ref(entry)
+
+
 @pytest.mark.parametrize(
     ("files", "complaint"),
     [
