@@ -91,17 +91,22 @@ def _counted(result: Result) -> tuple[bool, float] | None:
 
     ``None`` if this version of the project lacks the method or one of its settings.
     """
-    cell, support = result.cell, result.support_size
+    cell, support, track = result.cell, result.support_size, TRACKS[result.cell.track]
     try:
         method, settings = configured(cell.method, cell.track)
     except (LookupError, ValueError):
         return None
     tested = sum(found.total for found in result.evaluations)
-    passes = TRACKS[cell.track].tower_passes(method, settings, support, tested)
+    if track.gives_support:  # ``Track.tower_passes`` halves the support of a track with base classes, as plans need it
+        passes = method.tower_passes(support, settings)
+    else:
+        passes = track.tower_passes(method, settings, support, tested)
     images = passes.forward + method.training_forwards * passes.training
     if support and (last_view := method.support_feature_views(settings)) is not None:
         images += support * (last_view + 1)  # cells share the support's features, but each cell counts the passes
-    prompts = method.training_forwards * passes.text_training * len(result.evaluations[0].per_class)
+    few = cell.shots and track.meets_new_classes  # the method adapts to other classes than those that are scored
+    classes = support / cell.shots if few else len(result.evaluations[0].per_class)
+    prompts = method.training_forwards * passes.text_training * classes
     return method.uses_source_models and bool(cell.sources), images + PROMPT_SHARE * prompts
 
 

@@ -31,6 +31,7 @@ from orchestrator.cells.measure import measure, model_of
 from orchestrator.core.cell import Cell
 from orchestrator.models.model_card import ModelCard, write_card
 from orchestrator.store.results import Evaluation, Result
+from orchestrator.tracks import stored_track
 from orchestrator.util.atomic_files import writing
 from orchestrator.util.errors import UserError, explained
 
@@ -121,6 +122,8 @@ def save_model(
     cell, notes = result.cell, [f"Cell: `{result.cell.id}`, protocol `{result.cell.protocol.name}`."]
     if cell.selects_on_test:
         notes.append("Under this protocol, a setting may have been chosen on test labels.")
+    if stored_track(cell.track).own_words:
+        notes.append("Other datasets were classified among their own class words, which this model does not have.")
     size, trained = result.support_size, result.trainable_parameters
     card = ModelCard(cell.id, cell, result.evaluations, tuple(notes), size, trained, result.manifest)
     pixels = _some_images(result, loaded, COMPARED_IMAGES)

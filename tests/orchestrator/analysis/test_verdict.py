@@ -8,10 +8,12 @@ import pytest
 from bolt.methods import METHODS
 from bolt.protocol import PUBLISHED, STRICT
 from orchestrator.analysis.comparable import comparable_rows
+from orchestrator.analysis.costs import PROMPT_SHARE
 from orchestrator.analysis.metrics import METRICS
 from orchestrator.analysis.rows import Row, row_list
 from orchestrator.analysis.scores import Score
 from orchestrator.analysis.verdict_series import verdicts_of
+from orchestrator.core.cell import DatasetRef
 from orchestrator.report import GridResults
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.tracks import TRACKS
@@ -126,6 +128,20 @@ def test_operations_are_counted_from_the_cells_and_source_models_are_named() -> 
         assert costs[shown].operations == cached + passes.forward + method.training_forwards * passes.training > 0
         assert costs[shown].sources is False
     assert costs["BOLT"].sources
+
+
+@pytest.mark.parametrize("track", ["base_to_new", "cross_dataset"])
+def test_operations_are_those_on_the_classes_that_a_method_adapts_to(track: str) -> None:
+    """Ten classes with four images each; the scored images have other classes too, or only others."""
+    made = base_to_new_result(cell("lora", track=track, settings=(("towers", "both"),)), 60.0, 50.0)
+    if track == "cross_dataset":
+        made = result(replace(made.cell, evaluate_on=(DatasetRef("bees", "d0"),)), 60.0)
+    (answer,) = arrange([replace(made, support_size=40)]).verdicts
+    method = METHODS["lora"]
+    passes = method.tower_passes(40, method.configure({"towers": "both"}))
+    expected = method.training_forwards * (passes.training + PROMPT_SHARE * 10 * passes.text_training)
+    assert answer.verdicts[0].costs["lora"].operations == pytest.approx(expected)
+    assert passes.text_training > 0
 
 
 def test_variants_planned_on_fewer_datasets_take_no_part() -> None:
