@@ -38,6 +38,9 @@ the preprocessing under the key ``image_processor``."""
 _PHOTO = 1125
 """The token of "photo" in CLIP's vocabulary."""
 
+_TEXT_HEADS = 8
+"""The number of a text tower's heads if a configuration of open_clip or of transformers' CLIP does not state it."""
+
 _FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 """Pillow's number of an interpolation -> the interpolation's name. transformers states the number."""
 
@@ -126,9 +129,10 @@ def clip_from_file(
         ))  # fmt: skip
     finally:
         logging.disable(before)
-    text = open_clip.get_model_config(architecture)["text_cfg"]
-    if not text.get("hf_tokenizer_name") and not text.get("hf_model_name"):
-        _check_vocabulary(file if file.is_dir() else file.parent)
+    config, folder = open_clip.get_model_config(architecture), file if file.is_dir() else file.parent
+    if not config["text_cfg"].get("hf_tokenizer_name") and not config["text_cfg"].get("hf_model_name"):
+        _check_vocabulary(folder)
+    _check_heads(folder, architecture, config)
     own = model.state_dict()
     tensors, outside = _whole(found, next(name for name in own if name.startswith("visual.")), file)
     if outside := [name for name in outside if not name.startswith("optim")]:
@@ -147,6 +151,33 @@ def clip_from_file(
     check_numbers(tensors, own)
     model.load_state_dict(tensors)
     return model
+
+
+def _check_heads(folder: Path, architecture: str, config: Mapping[str, Any]) -> None:
+    """Raise ``TensorMismatch`` if a configuration in a folder states other heads or another epsilon than ``config``.
+
+    No tensor's shape shows them. The activation is compared elsewhere. What describes no CLIP is ignored.
+    """
+    beside = next(filter(Path.is_file, (folder / "open_clip_config.json", folder / "config.json")), folder)
+    stated = own = _heads(config)
+    with suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
+        read = dict(read_json(beside))
+        if "model_cfg" in read:
+            stated = _heads(read["model_cfg"])
+        else:
+            shape, text = shape_from_config(read), read.get("text_config") or {"num_attention_heads": own[2]}
+            stated = shape.heads, shape.epsilon, int(text.get("num_attention_heads", _TEXT_HEADS))
+    whats = ("heads of the image tower", "epsilon of the image tower", "heads of the text tower")
+    for what, said, built in zip(whats, stated, own, strict=True):
+        if not math.isclose(said, built):
+            raise TensorMismatch(f"{what}: {beside} states {said}, but {architecture} has {built}")
+
+
+def _heads(config: Mapping[str, Any]) -> tuple[int, float, int]:
+    """Return the heads and the epsilon of the image tower, and the heads of the text tower, in open_clip's form."""
+    vision, text = config["vision_cfg"], config["text_cfg"]
+    epsilon = (vision.get("norm_kwargs") or {}).get("eps", 1e-5)
+    return vision.get("width", 768) // vision.get("head_width", 64), epsilon, text.get("heads", _TEXT_HEADS)
 
 
 def _check_vocabulary(folder: Path) -> None:

@@ -1,7 +1,6 @@
 """Makes the catalog entry of a backbone: sizes, activation and cost, from open_clip's model configuration."""
 
 import json
-import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, checkpoint_name, weights_file
 from bolt.clip.feature_tower import FeatureTower, TimmTower, image_tower_of
-from bolt.clip.huggingface import open_clip_config, shape_from_config
+from bolt.clip.huggingface import open_clip_config
 from bolt.clip.siglip import siglip_config
 from bolt.clip.tower import ImageTower
-from bolt.clip.tower_shape import TowerShape, UnsupportedTower, text_shape_from_open_clip
+from bolt.clip.tower_shape import UnsupportedTower, text_shape_from_open_clip
 from bolt.clip.whole_clip import UnknownActivation, UnknownPreprocessing, file_activation, preprocessing
 from bolt.util.json_text import read_json
 from orchestrator.artifacts.load_backbone import load_backbone, load_tokenizer, tag_uses_quick_gelu
@@ -36,8 +35,6 @@ _NO_CONFIG = (KeyError, TypeError, ValueError, RuntimeError, AssertionError)
 _DRAWS = frozenset({"uniform_", "normal_", "erfinv_", "mul_", "add_", "clamp_", "zero_", "fill_", "copy_"})
 
 _SMALL_VISION = {"image_size": 8, "patch_size": 8, "width": 8, "head_width": 8, "layers": 1}
-_TEXT_HEADS = 8
-"""The number of a text tower's heads if a configuration of open_clip or of transformers' CLIP does not state it."""
 _SMALL_TEXT = {"context_length": 8, "vocab_size": 8, "width": 8, "heads": 1, "layers": 1}
 
 
@@ -83,7 +80,6 @@ def backbone_entry(
         file = _weights_file(file)
         weights, words = Weights(file=str(file.absolute())), checkpoint_name(file)
         with explained(UnknownActivation, where="--quick-gelu/--gelu"), explained(UnreadableCheckpoint, where="--file"):
-            _check_config(file.parent, architecture, config, shape)
             quick_gelu = file_activation(file, architecture, quick_gelu)
     with explained(UnknownPreprocessing):
         how = preprocessing(config, model, str(pretrained or file))
@@ -152,33 +148,6 @@ def model_folder(
     target = home.absolute() / f"{key}.json"
     target.write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     return target, weights, key
-
-
-def _check_config(folder: Path, architecture: str, config: dict[str, Any], shape: TowerShape) -> None:
-    """Raise ``UserError`` if a configuration beside the weights contradicts ``config``, whose image tower is ``shape``.
-
-    Only the numbers of heads and the image tower's epsilon are compared. The tensors' shapes do not depend on them, so
-    the weights alone cannot show the difference. The activation is compared elsewhere. A configuration that describes
-    no CLIP is ignored.
-    """
-    beside = next(filter(Path.is_file, (folder / "open_clip_config.json", folder / "config.json")), folder)
-    try:
-        read = dict(read_json(beside))
-        model = read.get("model_cfg", {})
-        stated = meta_tower(model, str(beside)).shape if model else shape_from_config(read)
-        own: dict[str, Any] = dict(config.get("text_cfg") or {})
-        text: dict[str, Any] = dict(model.get("text_cfg") or read.get("text_config") or own)
-        text_heads = int(text.get("heads", text.get("num_attention_heads", _TEXT_HEADS)))
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, UserError):
-        return
-    for what, said, built in (
-        ("heads of the image tower", stated.heads, shape.heads),
-        ("epsilon of the image tower", stated.epsilon, shape.epsilon),
-        ("heads of the text tower", text_heads, own.get("heads") or _TEXT_HEADS),
-    ):
-        if not math.isclose(said, built):
-            contradiction = f"{what}: {beside} states {said}, but {architecture} has {built}"
-            raise UserError(contradiction, where="--file", hint="name the architecture that the weights were made for")
 
 
 def meta_tower(config: dict[str, Any], name: str) -> ImageTower:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import bolt
 from bolt.clip.huggingface import config_from_shape
+from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.whole_clip import model_name
 from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.catalog import BackboneEntry, load_catalog
@@ -105,7 +106,7 @@ def test_a_configuration_beside_a_file_says_the_activation(tmp_path: Path) -> No
         backbone_entry(**beside)
     assert not backbone_entry(**beside, quick_gelu=False).quick_gelu
     beside = _beside(tmp_path / "heads", "config.json", config_from_shape(replace(shape, heads=2)))
-    with pytest.raises(UserError, match=r"image tower: .*heads/config\.json states 2, but .*tiny.*\.json has 4"):
+    with pytest.raises(UserError, match=r"image tower: .*heads/config\.json states 2, but tiny-clip has 4"):
         backbone_entry(**beside)
 
 
@@ -143,6 +144,8 @@ def test_other_heads_of_the_text_tower_are_refused(tmp_path: Path, name: str) ->
             continue
         with pytest.raises(UserError, match=rf"heads of the text tower: .*{name} states {said}, but .* has {heads}"):
             backbone_entry(**beside)
+        with pytest.raises(TensorMismatch, match="heads of the text tower"):
+            bolt.load_backbone(beside["architecture"], beside["file"])
 
 
 PROCESSOR: dict[str, Any] = {
