@@ -5,7 +5,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP    := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check
 
 # $(call install,FILE): the packages of a file of requirements/. uv takes a third of pip's time. It trusts the certificates
 # that the system trusts, so it works behind a proxy that has its own. It does not read pip's settings, so where packages
