@@ -104,7 +104,7 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
         remarks = Counter(remark for row in journal for remark in row.remarks)
         journal.remove()
 
-    lines = [f"{labelled:,} images labelled"]
+    lines = [f"{labelled:,} image{'s' * (labelled != 1)} labelled"]
     if threshold and sure:
         low, high = threshold.interval(sure)
         at = f"{sure:,} are labelled with {threshold.accuracy:.0f} % accuracy ({low:.0f} to {high:.0f})"

@@ -14,7 +14,8 @@ weighted with the parts (Cochran and Cox, Experimental Designs, 1957). The usual
 Satterthwaite's degrees of freedom. With 2 and 3 seeds, its 95 % intervals contain the true difference in as few as 92 %
 of draws (``benchmarks/coverage.py``).
 
-The result says nothing about other datasets. With one seed it says nothing about other support images either.
+The result says nothing about other datasets, nor about another training part of this one: every seed draws from the
+same images. With one seed it says nothing about other support images either.
 
 Shape legend: S seeds, N test images, P pairs of methods.
 """

@@ -144,7 +144,7 @@ def _print_plan(workspace: Workspace, asked: PlanOptions, kind: GpuKind | None =
     from orchestrator.planning.plan_view import plan_view
 
     made = workspace.plan(retry_failed=asked.retry_failed)
-    Console().print(plan_view(made, workspace.store, asked.disk_budget, asked.gpu_memory, kind))
+    Console().print(plan_view(made, workspace.store, asked.disk_budget, asked.gpu_memory, kind), crop=False)
     if raced:
         first = raced_plan(made, workspace.store)
         print_line(f"{race_range(made, first, kind)}\n{first.race_line}")

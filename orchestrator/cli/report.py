@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 import typer
 
 from orchestrator.cli.options import GridName, Metric, OptionalGrid, SetValues, StoreSettings, with_options
-from orchestrator.cli.workspace import open_workspace, results_overrides
+from orchestrator.cli.workspace import open_results, results_overrides
 from orchestrator.util.atomic_files import replacing, writing
-from orchestrator.util.console import print_line
+from orchestrator.util.console import print_line, print_note
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
 
@@ -57,7 +57,7 @@ def report(
         from orchestrator.report.grid_report import read_finished_results, report_location, write_grid_report
         from orchestrator.report.write import write_report
 
-        workspace = open_workspace(grid, settings, overrides=results_overrides(grid, settings, set_))
+        workspace = open_results(grid, set_, settings=settings)
         grid_results = read_finished_results(workspace.results_plan(metric), workspace.store)
         if output is not None:
             written = f"report: {write_report(grid_results, output)}"
@@ -104,8 +104,7 @@ def results(
     else:
         rows, unscored = result_rows(grid, settings, seen, metric)
         records = row_records(rows)
-    if unscored:
-        typer.echo(f"note: {unscored}", err=True)
+    print_note(unscored)
     content = FORMATS[chosen](records)
     if output is None:
         sys.stdout.buffer.write(content)

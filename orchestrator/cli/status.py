@@ -8,11 +8,12 @@ import typer
 
 from orchestrator.cli.options import AsJson, OptionalGrid, SetValues, StoreSettings, print_json, with_options
 from orchestrator.cli.workspace import results_overrides
-from orchestrator.util.console import Console
+from orchestrator.util.console import Console, print_note
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
     from orchestrator.core.settings import RunSettings
+    from orchestrator.sharing.grid_listing import GridListing
     from orchestrator.store import Store
 
 
@@ -46,10 +47,18 @@ def status(
     elif watch:
         view.watch(opened, grid, Console())
     else:
-        from orchestrator.sharing.grid_listing import list_grid
+        listing = _listing(grid, settings, set_)
+        # Only the terminal wraps the command that continues a run: of a command in two lines, a shell runs the first.
+        Console().print(view.status_view(opened, grid, listing.title, listing.labels), soft_wrap=True)
 
-        listing = list_grid(grid, settings, results_overrides(grid, settings, set_))
-        Console().print(view.status_view(opened, grid, listing.title, listing.labels))
+
+def _listing(grid: str, settings: RunSettings, set_: list[str] | None) -> GridListing:
+    """Return the grid's cells. A note says so if images that are part of their identity are absent."""
+    from orchestrator.sharing.grid_listing import list_grid
+
+    listing = list_grid(grid, settings, results_overrides(grid, settings, set_))
+    print_note(listing.absent)
+    return listing
 
 
 def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[str] | None) -> dict[str, Any]:
@@ -58,7 +67,6 @@ def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[st
     Without a grid, return the last run of every grid in the store.
     """
     from orchestrator.progress.status_file import Status, last_run, read_status
-    from orchestrator.sharing.grid_listing import list_grid
 
     def run(found: Status | None) -> dict[str, Any] | None:
         return None if found is None else found.model_dump(mode="json", exclude={"format"})
@@ -66,7 +74,7 @@ def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[st
     if grid is None:
         statuses = (read_status(store.files, name) for name in store.files.records("status"))
         return {"store": store.url, "runs": [shown for status in statuses if (shown := run(status))]}
-    listing = list_grid(grid, settings, results_overrides(grid, settings, set_))
+    listing = _listing(grid, settings, set_)
     results, failed, damaged = store.read_outcomes(listing.labels)
     last = last_run(store.files, grid)
     open_ = len(listing.labels) - len(results) - len(failed)

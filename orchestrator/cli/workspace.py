@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from orchestrator.cli.options import GridName, SetValues, StoreSettings, with_options
 from orchestrator.core.settings import RunSettings
-from orchestrator.util.console import printable
+from orchestrator.util.console import print_note
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -99,20 +97,21 @@ def results_overrides(grid: str, settings: RunSettings, given: list[str] | None)
 
     last = read_status(Store(settings.store_url).files, Path(grid).stem)
     if other := namesake(last, grid):
-        note = f"note: the last run under that name in {settings.store_url} used another grid file, {other}"
-        typer.echo(printable(note), err=True)
+        print_note(f"the last run under that name in {settings.store_url} used another grid file, {other}")
     values = set_values(None if other else last, given)
     if values and given is None:
         same = shlex.join(word for value in values for word in ("--set", value))
-        note = f"note: {same} is taken from the last run of {Path(grid).stem}; give --set '' to use none"
-        typer.echo(printable(note), err=True)
+        print_note(f"{same} is taken from the last run of {Path(grid).stem}; give --set '' to use none")
     return values
 
 
-@with_options
-def results_workspace(grid: GridName, set_: SetValues = None, *, settings: StoreSettings) -> Workspace:
-    """Return the workspace of a command that reads results, with the values of :func:`results_overrides`."""
-    return open_workspace(grid, settings, overrides=results_overrides(grid, settings, set_))
+def open_results(grid: GridName, set_: SetValues = None, *, settings: StoreSettings) -> Workspace:
+    """Return the workspace of a command that reads results; print a note if images of the grid are absent."""
+    from orchestrator.sharing.grid_listing import absent_images
+
+    opened = open_workspace(grid, settings, overrides=results_overrides(grid, settings, set_))
+    print_note(absent_images(opened.grid, settings.data_folder))
+    return opened
 
 
-ResultsWorkspace = Annotated[Workspace, results_workspace]
+ResultsWorkspace = Annotated[Workspace, with_options(open_results)]

@@ -129,7 +129,8 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     """
     if not given.is_dir() or given == Path(given.anchor):
         what = f"{given} is no folder of images" if given.exists() else f"there is no folder {given}"
-        raise UserError(what, hint="give a folder with one folder of images per class" + ", or a table" * tested)
+        tables = ", or a table" if tested else "; `data add` takes a table, too"
+        raise UserError(what, hint=f"give a folder with one folder of images per class{tables}")
     folder = dataset_folder(given)
     found = part_folders(folder)
     others = [path for path in class_folders(folder) if path not in found.values()]

@@ -125,7 +125,8 @@ def added_lines(added: Added, catalog: Path, grid: Path, options: Sequence[str |
 def _prompts_in_words(entry: DatasetEntry) -> str:
     if isinstance(entry.prompts, dict):
         fewest, most = (end(entry.prompts.values(), key=len) for end in (min, max))
-        return f"{len(fewest)} to {len(most)} sentences for each class, such as {most[0]!r}"
+        count = f"{len(fewest)} to " * (len(most) > len(fewest)) + pluralize(len(most), "sentence")
+        return f"{count} for each class, such as {most[0]!r}"
     return entry.prompts if isinstance(entry.prompts, str) else ", ".join(entry.prompts)
 
 

@@ -1,8 +1,9 @@
 """Load a grid: read its file and the included files, apply overrides, expand the blocks, and select cells."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 from orchestrator.analysis import CostKind
@@ -134,6 +135,7 @@ def load_grid(
     datasets = [ref.name for cell in cells for ref in cell.evaluate_on]
     datasets += [cell.dataset.name for cell in cells]
     datasets += [ref.dataset for ref in refs if ref not in sources or isinstance(sources[ref].recipe, SourceRecipe)]
+    notes = *_short_trainings(sources, catalog), *_shared_images(cells, catalog), *_idle_fields(file, path)
     return Grid(
         name=path.stem,
         title=file.title,
@@ -149,7 +151,7 @@ def load_grid(
         metric=file.verdict.metric,
         race=file.race,
         given=os.fspath(name_or_path),
-        notes=tuple(dict.fromkeys([*overrides.notes, *_short_trainings(sources, catalog), *_idle_fields(file, path)])),
+        notes=tuple(dict.fromkeys([*overrides.notes, *notes])),
     )
 
 
@@ -161,6 +163,14 @@ def _short_trainings(sources: Mapping[SourceRef, SourcePlan], catalog: Catalog) 
         steps, rate = recipes[short[0]].warmup_steps, recipes[short[0]].learning_rate
         what = f"ends within its warm-up of {steps} steps, before the learning rate reaches {rate:g}"
         yield f"note: the fine-tuning of {listed(short, 4)} {what}; set fine_tuning.warmup_steps or fine_tuning.epochs"
+
+
+def _shared_images(cells: Iterable[Cell], catalog: Catalog) -> Iterator[str]:
+    """Yield a note if targets share images. A verdict over datasets takes them as independent of each other."""
+    targets = [catalog.datasets[name] for name in dict.fromkeys(cell.dataset.name for cell in cells)]
+    pairs = [f"{one.name} and {other.name}" for one, other in combinations(targets, 2) if one.shares_images(other)]
+    if pairs:
+        yield f"note: {listed(pairs, 4)} share images; a verdict over datasets counts each, and is surer than it may be"
 
 
 def _idle_fields(file: GridFile, path: Path) -> Iterator[str]:

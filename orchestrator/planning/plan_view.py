@@ -45,8 +45,9 @@ def plan_view(
     if gpu is not None and plan.todo:
         parts.append(Text(gpu_hours_line(plan, gpu)))
     parts += [Text(line, style="yellow") for line in plan.notes]
-    parts += [Text(f"\n{problem}", style="yellow") for problem in plan_problems(plan, store, disk_budget)]
-    parts.append(Text(f"\nstore: {store.url}"))
+    problems = (f"\n{problem}" for problem in plan_problems(plan, store, disk_budget))
+    whole = (*((text, "yellow") for text in problems), (f"\nstore: {store.url}", ""))  # they have commands and paths
+    parts += [Text(text, style, no_wrap=True, overflow="ignore") for text, style in whole]
     return Group(*parts)
 
 

@@ -96,7 +96,7 @@ class LiveView:
             yield Text(f"failed: {failure.name}", style="red", no_wrap=True, overflow="ellipsis")
             yield Text(f"  {failure.error}", style="red", no_wrap=True, overflow="ellipsis")
             if failure.log:
-                yield Text(failure.log, overflow="fold")  # the path is never cut, so that it can be copied
+                yield Text(failure.log, overflow="fold", no_wrap=False)  # never cut, so that it can be copied
 
 
 def in_progress_table(items: tuple[InProgress, ...], lines: int) -> RenderableType:
@@ -135,7 +135,7 @@ def status_view(store: Store, grid: str, title: str, cell_ids: Collection[str]) 
         counts = count_cells(len(cell_ids), len(results), todo - left_out, len(failed), damaged, left_out)
         parts += [Text(f"{Path(grid).stem}: {title}", style="bold"), Text(counts)]
         if status is not None:
-            parts.append(Text(f"last run {status.headline(time.time())}", overflow="fold"))
+            parts.append(Text(f"last run {status.headline(time.time())}"))
             parts += [Text(status.shot.race)] if status.shot.race else []
     for failure in failed[:SHOWN_FAILURES]:
         parts.append(Text(f"failed: {failure.id}\n  {failure.error}\n  log: {failure.log}", style="red"))

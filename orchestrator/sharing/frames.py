@@ -16,7 +16,7 @@ from orchestrator.analysis.scores import check_scored, scores_of, unscored_sente
 from orchestrator.core.settings import RunSettings
 from orchestrator.planning.cell_counts import damaged_sentence
 from orchestrator.progress.status_file import last_run, set_values, was_raced
-from orchestrator.sharing.grid_listing import expand_grid, list_grid
+from orchestrator.sharing.grid_listing import GridListing, absent_images, expand_grid, list_grid
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions
 from orchestrator.store.results import Result
@@ -92,7 +92,7 @@ def predictions(
     Arguments and errors are those of :func:`results`.
     """
     opened, listing = Store(store), list_grid(*_asked(store, grid, catalog, data_root, set_))
-    by_cell = opened.read_predictions(finished_results(opened, os.fspath(grid), listing.labels)[0])
+    by_cell = opened.read_predictions(finished_results(opened, os.fspath(grid), listing)[0])
     return {(cell_id, split.dataset): split for cell_id, splits in by_cell.items() for split in splits}
 
 
@@ -117,11 +117,12 @@ def verdict(
     from orchestrator.report.grid_report import read_grid_results
 
     opened = Store(store)
-    loaded, entries = expand_grid(*_asked(store, grid, catalog, data_root, set_, metric))
+    given, settings, overrides = _asked(store, grid, catalog, data_root, set_, metric)
+    loaded, entries = expand_grid(given, settings, overrides)
     asked = replace(loaded, metric=metric or loaded.metric)
     raced = was_raced(last_run(opened.files, grid), asked.race)
     plan = Plan(asked, entries, None, asked.cells, sources={}, raced=raced).with_outcomes(opened)
-    check_finished(plan.done, asked.given, opened)
+    check_finished(plan.done, given, opened, absent_images(asked, settings.data_folder))
     return read_grid_results(plan, opened).verdicts
 
 
@@ -139,20 +140,21 @@ def _asked(
     return os.fspath(grid), settings, set_values(last_run(Store(store).files, grid), set_)
 
 
-def finished_results(store: Store, grid: str, cell_ids: Collection[str]) -> tuple[list[Result], str]:
-    """Return the results of a grid's finished cells, in the order of ``cell_ids``, and a sentence about damaged ones.
+def finished_results(store: Store, grid: str, listing: GridListing) -> tuple[list[Result], str]:
+    """Return the results of a grid's finished cells, and a sentence about damaged ones and about absent images.
 
     Raises ``UserError`` if no cell has finished.
     """
-    done, damaged = store.read_results(cell_ids)
-    check_finished(done, grid, store)
-    return done, damaged_sentence(damaged)
+    done, damaged = store.read_results(listing.labels)
+    check_finished(done, grid, store, listing.absent)
+    return done, "; ".join(filter(None, (damaged_sentence(damaged), listing.absent)))
 
 
-def check_finished(done: Collection[Result], grid: str, store: Store) -> None:
-    """Raise ``UserError`` if none of a grid's cells has finished."""
+def check_finished(done: Collection[Result], grid: str, store: Store, absent: str = "") -> None:
+    """Raise ``UserError`` if none of a grid's cells has finished. ``absent``: the sentence of :func:`absent_images`."""
     if not done:
-        raise UserError(f"no cell of {grid} has finished", where=store.url, hint=f"python -m orchestrator grid {grid}")
+        hint = absent or f"python -m orchestrator grid {grid}"
+        raise UserError(f"no cell of {grid} has finished", where=store.url, hint=hint)
 
 
 def result_rows(
@@ -167,7 +169,7 @@ def result_rows(
     Raises ``UserError`` if no cell has finished, or if no finished cell has a score.
     """
     listing, store = list_grid(grid, settings, overrides), Store(settings.store_url)
-    done, damaged = finished_results(store, grid, listing.labels)
+    done, damaged = finished_results(store, grid, listing)
     chosen = metric or listing.metric
     rows = row_list(done, listing.labels, scores_of(done, chosen, store.read_predictions))
     check_scored(rows, chosen, listing.name)
@@ -185,7 +187,7 @@ def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = 
     """
     store = Store(settings.store_url)
     listing = list_grid(grid, settings, overrides)
-    done, damaged = finished_results(store, grid, listing.labels)
+    done, damaged = finished_results(store, grid, listing)
     predictions = store.read_predictions(done)
     rows = {(row.cell_id, row.evaluated_on): row for row in row_list(done, listing.labels, scores_of(done))}
     check_scored(predictions, None, listing.name)

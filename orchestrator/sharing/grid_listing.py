@@ -19,12 +19,13 @@ from pydantic import BaseModel
 
 from bolt.clip.checkpoint_files import checkpoint_files
 from bolt.util.outside import outside_packages
-from orchestrator.catalog import dataset_ref, load_catalog
+from orchestrator.catalog import dataset_ref, load_catalog, missing_data
 from orchestrator.catalog.location import grids_folder
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Store
 from orchestrator.tracks import MetricName
 from orchestrator.util.errors import UserError
+from orchestrator.util.units import listed
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog, DatasetEntry
@@ -43,6 +44,7 @@ class GridListing(BaseModel, frozen=True):
         files: path -> size and modification time of each file that the listing was made from.
         datasets: name -> identity of each dataset whose images do not come with the project.
         metric: the metric by which methods are compared; ``None`` for the metric of each track.
+        absent: the sentence of :func:`absent_images`.
     """
 
     name: str
@@ -52,6 +54,7 @@ class GridListing(BaseModel, frozen=True):
     files: dict[str, str] = {}
     datasets: dict[str, str] = {}
     metric: MetricName | None = None
+    absent: str = ""
 
 
 def list_grid(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> GridListing:
@@ -71,7 +74,20 @@ def list_grid(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -
             return found
     loaded, _ = expand_grid(grid, settings, overrides)
     labels = {cell.id: loaded.label(cell) for cell in loaded.cells}
-    return GridListing(name=loaded.name, title=loaded.title, labels=labels, metric=loaded.metric)
+    absent = absent_images(loaded, settings.data_folder)
+    return GridListing(name=loaded.name, title=loaded.title, labels=labels, metric=loaded.metric, absent=absent)
+
+
+def absent_images(grid: Grid, data_root: Path | None) -> str:
+    """Return a sentence about targets of the user whose images are not under the data root; empty if all are there.
+
+    The images are part of the identity of cells. So without them the results of these cells are not found.
+    """
+    targets = (grid.datasets[name] for name in dict.fromkeys(cell.dataset.name for cell in grid.cells))
+    names = [entry.name for entry in targets if entry.is_own and missing_data(entry, data_root)]
+    where = f"in {data_root}" if data_root else "there"
+    what = f"the images of {listed(names, 4)} are not {where}, and without them their results are not found"
+    return f"{what}: give the data root that they were measured with (--data-root PATH)" if names else ""
 
 
 def write_listing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,12 @@ def print_line(line: str, console: rich.console.Console | None = None, style: st
     Only the terminal wraps a long line. So a path or command in the line can be copied as a whole.
     """
     (console or Console()).print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_note(text: str) -> None:
+    """Print a note to standard error, unless it is empty."""
+    if text:
+        print(f"note: {printable(text)}", file=sys.stderr)
 
 
 def print_sentence(text: str, console: rich.console.Console) -> None:

@@ -13,6 +13,8 @@ from orchestrator.catalog import load_catalog
 from orchestrator.cli.app import app
 from orchestrator.cli.cells import cells
 from orchestrator.grid import Grid, load_grid
+from orchestrator.progress.snapshot import Snapshot
+from orchestrator.progress.status_file import StatusFile
 from orchestrator.store import Store
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
@@ -123,6 +125,15 @@ def test_the_plan_counts_what_the_table_shows(folder: Path) -> None:
     assert [note.startswith("note: the switch atlas") for note in without["notes"]] == [True]
     assert any("data-root" in problem for problem in without["problems"])
     assert all(f"`{field}`" in PAGE for field in plan if field != "format")
+
+
+def test_a_command_or_path_to_copy_stays_in_one_line(tmp_path: Path) -> None:
+    """Regression: ``status`` wrapped the command that continues a run, and a shell ran the line without ``--only``."""
+    store = tmp_path / ("long" * 20)
+    same = f"python -m orchestrator grid smoke --store {store} --only k=1"
+    StatusFile(Store(store).files, "smoke", "Smoke", same).write("stopped", Snapshot())
+    for words, shown in ((["status", "smoke"], f"continue with: {same}\n"), (["plan", "smoke"], f"store: {store}\n")):
+        assert shown in CliRunner().invoke(app, [*words, "--store", str(store)], catch_exceptions=False).stdout
 
 
 def test_the_status_has_the_cells_and_the_last_run(folder: Path) -> None:

@@ -229,6 +229,35 @@ def test_a_listing_counts_until_its_origin_changes(
         list_grid(*own)
 
 
+def test_results_that_are_not_found_without_the_images_are_explained(own: tuple[str, RunSettings]) -> None:
+    """Regression: without ``--data-root`` the cells have other ids, and finished ones counted as open in silence."""
+    grid, settings = own
+    assert not list_grid(grid, settings).absent
+    (catalog,) = settings.catalog_files
+    for root, where in ((None, "there"), ("/nowhere", "in /nowhere")):
+        said = f"the images of pets, cars are not {where}, and without them their results are not found: give the data"
+        for function in (library.results, library.predictions, library.verdict):
+            with pytest.raises(UserError, match=said):
+                function(settings.store_url, grid, catalog=[catalog], data_root=root)
+        options = ["--catalog", catalog, "--store", settings.store_url, *(["--data-root", root] if root else [])]
+        for command in (["cells"], ["status"], ["status", "--json"]):
+            assert f"note: {said}" in CliRunner().invoke(app, [command[0], grid, *options, *command[1:]]).stderr
+
+
+def test_targets_that_share_images_are_named(own: tuple[str, RunSettings]) -> None:
+    """A verdict over datasets counts them as independent observations."""
+    grid, settings = own
+    Path(grid).write_text(OWN_GRID.replace("bolt", "gda"))
+    (catalog,) = settings.catalog_files
+
+    def notes() -> tuple[str, ...]:
+        return load_grid(grid, load_catalog([catalog]), data_root=settings.data_folder).notes
+
+    assert not any("share images" in note for note in notes())
+    Path(catalog).write_text(OWN_CATALOG.replace("title: Cars", "title: Cars, images_of: pets"))
+    assert any(note.startswith("note: pets and cars share images; a verdict") for note in notes())
+
+
 def test_a_grid_without_source_models_is_listed_from_the_store(own: tuple[str, RunSettings], tmp_path: Path) -> None:
     """Which cells it has depends on what the store's source models gain."""
     grid, settings = own
