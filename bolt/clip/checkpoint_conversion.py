@@ -25,7 +25,7 @@ from bolt.clip.siglip import PROBE, siglip_from_huggingface
 from bolt.clip.tensor_names import PROJECTION, TensorMismatch, check_numbers, check_tensors, layer_norm_names
 from bolt.clip.tower import ImageTower
 
-CONVERSION_VERSION = 2
+CONVERSION_VERSION = 3
 """Version of the conversion. It must be increased when a change of the code gives other numbers for the same file."""
 
 FAR = 0.5
@@ -87,6 +87,9 @@ def convert_image_tower(
         inner = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         if any(name.startswith(VISION) for name in inner):
             inner = {n: tensor for n, tensor in inner.items() if n.startswith(VISION) or n == VISUAL_PROJECTION}
+        elsewhere = [tensors[name] for name in tensors if f".{name}".endswith(f".{VISUAL_PROJECTION}")]
+        if VISUAL_PROJECTION not in inner and [each.shape for each in elsewhere] == [state[PROJECTION].T.shape]:
+            inner[VISUAL_PROJECTION] = elsewhere[0]  # its prefix differs from that of the tower
         converted = from_huggingface(inner)
         layout = "Hugging Face CLIP" if VISUAL_PROJECTION in inner else "Hugging Face CLIP vision model"
         if PROJECTION not in converted:

@@ -77,6 +77,16 @@ def test_tensors_outside_a_tower_of_hugging_face_are_counted(frozen: ImageTower,
     assert convert_image_tower(state, frozen).notes == ("tensors outside the image tower that were left out: 2",)
 
 
+def test_a_projection_may_have_another_prefix_than_its_tower(frozen: ImageTower, tuned: State) -> None:
+    """In silence, the pre-trained projection took the place of the trained one."""
+    state = {(f"encoder.{n}" if n.startswith("vision") else n): each for n, each in to_huggingface(tuned).items()}
+    found = convert_image_tower(state, frozen)
+    assert torch.equal(found.tensors["proj"], tuned["proj"])
+    assert not found.notes
+    state["visual_projection.weight"] = torch.ones(3, 3)  # of a classifier, for example
+    assert torch.equal(convert_image_tower(state, frozen).tensors["proj"], frozen.state_dict_open_clip()["proj"])
+
+
 ADVICE: dict[str, tuple[Any, dict[str, Any], str]] = {
     "arrays": ({"class_embedding": np.ones(3)}, {}, r"torch\.as_tensor"),
     "old": (
