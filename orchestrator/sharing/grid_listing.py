@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from bolt.clip.checkpoint_files import checkpoint_files
+from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
 from bolt.util.outside import outside_packages
 from orchestrator.catalog import dataset_ref, load_catalog, missing_data
 from orchestrator.catalog.location import grids_folder
@@ -97,8 +97,10 @@ def write_listing(
     from orchestrator.grid.load import grid_files
 
     files = [*grid_files(source), *map(Path, settings.catalog_files)]
-    for path in (entry.weights.path for entry in catalog.backbones.values()):
-        files += [] if path is None else checkpoint_files(path) if path.is_file() else [path]
+    for path in [path for entry in catalog.backbones.values() if (path := entry.weights.path) is not None]:
+        files.append(path)
+        with contextlib.suppress(UnreadableCheckpoint):  # of a backbone that the grid does not use
+            files += checkpoint_files(path)
     folders = (_PROJECT / "bolt", _PROJECT / "orchestrator", grids_folder())
     files += [path for folder in folders for path in folder.rglob("*.*") if path.suffix != ".pyc"]
     listing = GridListing(
