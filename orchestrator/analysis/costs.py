@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import get_args
 
@@ -96,6 +96,8 @@ def _counted(result: Result) -> tuple[bool, float] | None:
         method, settings = configured(cell.method, cell.track)
     except (LookupError, ValueError):
         return None
+    if getattr(settings, "epochs", 0) is None:  # the method chose them, and recorded the loss of each
+        settings = replace(settings, epochs=len(result.curves.get("train_loss", ())) or None)
     tested = sum(found.total for found in result.evaluations)
     if track.gives_support:  # ``Track.tower_passes`` halves the support of a track with base classes, as plans need it
         passes = method.tower_passes(support, settings)

@@ -148,7 +148,7 @@ def _difference(mine: Result, theirs: Result) -> str:
         if here != there:
             if here.accuracy == there.accuracy:
                 return f"the accuracy on {here.dataset} is the same, but different images are classified correctly"
-            return f"the accuracy on {here.dataset} is {here.accuracy:.4g} here and {there.accuracy:.4g} there"
+            return f"the accuracy on {here.dataset} is {here.accuracy:.6g} here and {there.accuracy:.6g} there"
     if mine.predictions and theirs.predictions and mine.predictions.sha256 != theirs.predictions.sha256:
         return "the predictions differ"
     return ""

@@ -144,6 +144,16 @@ def test_operations_are_those_on_the_classes_that_a_method_adapts_to(track: str)
     assert passes.text_training > 0
 
 
+def test_operations_are_those_of_the_epochs_that_a_method_chose() -> None:
+    """CoOp trains for 50, 100 or 200 epochs by k. All cells were counted with 200."""
+    made = replace(result(cell("coop"), 60.0), support_size=32, curves={"train_loss": (1.0,) * 50})
+    (answer,) = arrange([made]).verdicts
+    method = METHODS["coop"]
+    passes, views = method.tower_passes(32, method.configure({"epochs": 50})), 1 + method.configure({}).views
+    expected = 32 * views + method.training_forwards * PROMPT_SHARE * passes.text_training
+    assert answer.verdicts[0].costs["coop"].operations == pytest.approx(expected)
+
+
 def test_variants_planned_on_fewer_datasets_take_no_part() -> None:
     results = grid({"bolt": 60.0, "linear_probe": 55.0}, ks=(4,))
     variant = result(cell("bolt", "ants", settings=(("rank", 8),)), 99.0)

@@ -122,7 +122,7 @@ def test_a_conflict_is_named_and_nothing_is_overwritten(whole: Store, copy_of: C
     (line,) = [line for line in run.stdout.splitlines() if conflicting in line]
     assert line.startswith("conflict")
     for store in (ours, theirs):
-        assert f"{store.read_result(conflicting).evaluations[0].accuracy:.4g}" in line
+        assert f"{store.read_result(conflicting).evaluations[0].accuracy:.6g}" in line
     assert contents(ours, timed=True) == before
 
 
