@@ -18,6 +18,9 @@ from bolt.clip.tensor_names import PROJECTION, TensorMismatch
 _PAIR = re.compile(r"(?P<matrix>.+)\.(?P<side>lora_A|lora_B|lora_down|lora_up)(\.(?!(weight|bias)$)[^.]+)?(\.weight)?")
 _CLIP_LORA = re.compile(r"(.+\.)?layer_(?P<block>\d+)\.(?P<matrix>[qkv]_proj|proj)\.w_lora_(?P<side>[AB])")
 _ADAPTER = re.compile(r"(^|_)(lora|dora|lokr|hada|ia3)|oft_blocks")
+_PATTERN = re.compile(r"(?:.+\.)?(rank|alpha)_pattern\.(.+)")
+"""Setting of peft for single matrices: the end of a matrix's name follows, or a regular expression for it."""
+
 _UNCHANGED = (True, False, "gaussian", "eva", "orthogonal")
 """Values of peft's ``init_lora_weights`` that leave the pre-trained weights as they are. Others, such as ``pissa`` and
 ``olora``, take a part out of the weights before the training."""
@@ -45,7 +48,8 @@ def merge_lora(
 
     Args:
         tensors: the tensors of the checkpoint, by name.
-        settings: numbers and words in the checkpoint: ``lora_alpha`` or ``alpha``, ``r``, ``use_rslora``.
+        settings: numbers and words in the checkpoint: ``lora_alpha`` or ``alpha``, ``r``, ``use_rslora``, and
+            ``rank_pattern`` and ``alpha_pattern`` of single matrices, whose keys may not be regular expressions.
         frozen: the tensors of the pre-trained image tower, by open_clip's names.
         whole: whether the checkpoint has a tower.
 
@@ -97,7 +101,7 @@ def merge_lora(
         if _is_merged(weight, without_prefix.get(_target(name, without_prefix, False) or ""), b @ a):
             merged_before += 1
             continue
-        scale = _scale(len(a), settings, alphas.get(name))
+        scale = _scale(name, len(a), settings, alphas.get(name))
         base[target] = weight.float() + scale * (b @ a)
         merged, ranks, scales = merged + 1, ranks | {len(a)}, scales | {scale}
     if not merged + merged_before:
@@ -202,19 +206,23 @@ def _of_vision(name: str) -> bool:
     return any(part in ("visual", "vision_model", "visual_projection") for part in name.split("."))
 
 
-def _scale(rank: int, settings: Mapping[str, Any], alpha: float | None) -> float:
-    """Return the factor of ``B @ A``. Raises ``TensorMismatch`` if the checkpoint does not state it."""
+def _scale(matrix: str, rank: int, settings: Mapping[str, Any], alpha: float | None) -> float:
+    """Return the factor of ``B @ A`` for a matrix. Raises ``TensorMismatch`` if the checkpoint does not state it."""
     stated = {name.rpartition(".")[2]: value for name, value in settings.items()}
     of_lora = [
         name for name in settings if settings.keys() & {f"{name.removesuffix('alpha')}{r}" for r in ("r", "rank")}
     ]
-    if any(".rank_pattern." in f".{name}" or ".alpha_pattern." in f".{name}" for name in settings):
-        raise _refused("its scale differs from matrix to matrix")
+    patterns = [found for name in settings if (found := _PATTERN.fullmatch(name))]
+    own = {settings[each[0]] for each in patterns if each[1] == "alpha" and f".{matrix}".endswith(f".{each[2]}")}
+    if len(own) > 1 or not all(re.fullmatch(r"[\w.]+", each[2]) for each in patterns):
+        raise _refused("its scale differs from matrix to matrix in a complicated way")
+    if alpha is None:
+        alpha = next(iter(own), None)
     if alpha is None:
         alpha = stated.get("lora_alpha", next((settings[n] for n in of_lora if n.endswith("alpha")), None))
     if not isinstance(alpha, int | float) or not math.isfinite(alpha):
         raise _refused("neither the file nor an adapter_config.json beside the file states its scale")
-    if stated.get("r", rank) != rank:
+    if not patterns and stated.get("r", rank) != rank:
         raise _refused(f"it states the rank {stated['r']}, but its matrices have the rank {rank}")
     if stated.get("fan_in_fan_out") is True:
         raise _refused("its matrices are stored transposed (fan_in_fan_out)")

@@ -39,7 +39,12 @@ def peft(frozen: ImageTower, settings: dict[str, Any], path: Path) -> tuple[Path
 
 @pytest.mark.parametrize(
     ("settings", "scale"),
-    [({"r": 2, "lora_alpha": 6}, 3.0), ({"r": 2, "lora_alpha": 6, "use_rslora": True}, 6 / 2**0.5)],
+    [
+        ({"r": 2, "lora_alpha": 6}, 3.0),
+        ({"r": 2, "lora_alpha": 6, "use_rslora": True}, 6 / 2**0.5),
+        ({"r": 4, "lora_alpha": 6, "rank_pattern": {"q_proj": 2}}, 3.0),  # as EVA has it
+        ({"r": 2, "lora_alpha": 1, "alpha_pattern": {"layers.0.self_attn.q_proj": 6, "proj": 9}}, 3.0),
+    ],
 )
 def test_a_lora_of_peft_is_merged(settings: dict[str, Any], scale: float, frozen: ImageTower, tmp_path: Path) -> None:
     folder, change = peft(frozen, {"peft_type": "LORA", **settings}, tmp_path)
@@ -94,7 +99,7 @@ MADE_OTHERWISE = {name: {"r": 2, "lora_alpha": 2, "init_lora_weights": name}
     [
         ({}, r"LoRA.*merge_and_unload"),
         ({"r": 4, "lora_alpha": 1}, r"LoRA.*merge_and_unload"),
-        ({"r": 2, "lora_alpha": 1, "alpha_pattern": {"q_proj": 3}}, r"LoRA.*merge_and_unload"),
+        ({"r": 2, "lora_alpha": 1, "alpha_pattern": {r".*\.[qv]_proj": 3}}, r"LoRA.*merge_and_unload"),
         *((settings, f"init_lora_weights is '{name}'") for name, settings in MADE_OTHERWISE.items()),
     ],
 )
