@@ -209,17 +209,18 @@ def _of_vision(name: str) -> bool:
 def _scale(matrix: str, rank: int, settings: Mapping[str, Any], alpha: float | None) -> float:
     """Return the factor of ``B @ A`` for a matrix. Raises ``TensorMismatch`` if the checkpoint does not state it."""
     stated = {name.rpartition(".")[2]: value for name, value in settings.items()}
-    of_lora = [
-        name for name in settings if settings.keys() & {f"{name.removesuffix('alpha')}{r}" for r in ("r", "rank")}
+    alphas = [name for name in settings if name.endswith("lora_alpha")] or [
+        name  # that of CLIP-LoRA; other settings, such as that of mixup, are not beside the rank
+        for name in settings
+        if name.endswith("alpha") and rank in [settings.get(name.removesuffix("alpha") + r) for r in ("r", "rank")]
     ]
     patterns = [found for name in settings if (found := _PATTERN.fullmatch(name))]
     own = {settings[each[0]] for each in patterns if each[1] == "alpha" and f".{matrix}".endswith(f".{each[2]}")}
     if len(own) > 1 or not all(re.fullmatch(r"[\w.]+", each[2]) for each in patterns):
         raise _refused("its scale differs from matrix to matrix in a complicated way")
-    if alpha is None:
-        alpha = next(iter(own), None)
-    if alpha is None:
-        alpha = stated.get("lora_alpha", next((settings[n] for n in of_lora if n.endswith("alpha")), None))
+    if alpha is None and not own and len(own := {settings[name] for name in alphas}) > 1:
+        raise _refused(f"it states several scales: {', '.join(alphas)}")
+    alpha = next(iter(own), None) if alpha is None else alpha
     if not isinstance(alpha, int | float) or not math.isfinite(alpha):
         raise _refused("neither the file nor an adapter_config.json beside the file states its scale")
     if not patterns and stated.get("r", rank) != rank:

@@ -142,6 +142,23 @@ def test_a_lora_beside_its_weights_is_merged(frozen: ImageTower, tuned: State, t
     assert torch.equal(found.tensors["proj"], tuned["proj"])
 
 
+def test_an_alpha_of_something_else_is_no_scale(frozen: ImageTower, tuned: State) -> None:
+    """The ``alpha`` of a mixup beside the process's ``rank``, and the last of several, were taken in silence."""
+    a, b = pair(128, 32)
+    whole = tuned | {f"{BLOCK}mlp.c_fc.lora_A": a, f"{BLOCK}mlp.c_fc.lora_B": b}
+    mixup = {"args.alpha": 0.2, "args.rank": 0}
+    found = convert_image_tower(Checkpoint(whole, mixup | {"args.lora.alpha": 4, "args.lora.r": 2}), frozen)
+    moved = found.tensors[f"{BLOCK}mlp.c_fc.weight"] - tuned[f"{BLOCK}mlp.c_fc.weight"]
+    torch.testing.assert_close(moved, 2 * b @ a)
+    several = {"vision.lora_alpha": 4, "text.lora_alpha": 8}
+    for settings, says in (
+        (mixup, "states its scale"),
+        (several, "several scales: vision.lora_alpha, text.lora_alpha"),
+    ):
+        with pytest.raises(TensorMismatch, match=says):
+            convert_image_tower(Checkpoint(whole, settings), frozen)
+
+
 @pytest.mark.parametrize("encoder", ["vision", "both", "text"])
 def test_clip_lora_is_merged_into_the_image_tower(encoder: str, frozen: ImageTower, tmp_path: Path) -> None:
     a, b = pair(32, 32)
