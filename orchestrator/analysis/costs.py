@@ -13,11 +13,9 @@ from orchestrator.tracks import TRACKS, configured
 from orchestrator.util.grouping import grouped
 
 FELT = 1.25
-"""Costs within this factor count as equal. A user hardly feels such a difference, and one measurement of memory is no
-more precise."""
+"""Costs within this factor count as equal: a user hardly feels them, and memory is not measured more precisely."""
 PROMPT_SHARE = 0.2
-"""Cost of a prompt in the text tower, divided by the cost of an image in the image tower. This is the value for
-ViT-B/32; larger towers have a smaller value."""
+"""Cost of a prompt in the text tower, divided by that of an image in ViT-B/32's image tower; less in larger towers."""
 _MIB = 2**20
 
 
@@ -87,10 +85,7 @@ def _cost(rows: Sequence[Row], results: Mapping[str, Result]) -> Cost:
 
 
 def _counted(result: Result) -> tuple[bool, float] | None:
-    """Return whether a cell read source models, and the operations to adapt.
-
-    ``None`` if this version of the project lacks the method or one of its settings.
-    """
+    """Return whether a cell read sources, and the operations to adapt; ``None`` if its method or a setting is gone."""
     cell, support, track = result.cell, result.support_size, TRACKS[result.cell.track]
     try:
         method, settings = configured(cell.method, cell.track)
@@ -99,10 +94,7 @@ def _counted(result: Result) -> tuple[bool, float] | None:
     if getattr(settings, "epochs", 0) is None:  # the method chose them, and recorded the loss of each
         settings = replace(settings, epochs=len(result.curves.get("train_loss", ())) or None)
     tested = sum(found.total for found in result.evaluations)
-    if track.gives_support:  # ``Track.tower_passes`` halves the support of a track with base classes, as plans need it
-        passes = method.tower_passes(support, settings)
-    else:
-        passes = track.tower_passes(method, settings, support, tested)
+    passes = track.tower_passes(method, settings, support, tested)
     images = passes.forward + method.training_forwards * passes.training
     if support and (last_view := method.support_feature_views(settings)) is not None:
         images += support * (last_view + 1)  # cells share the support's features, but each cell counts the passes

@@ -141,12 +141,14 @@ def cell_gflops(cell: Cell, catalog: Catalog) -> float:
     method, settings = configured_method(cell)
     backbone = catalog.backbone(cell.backbone.name)
     entry = catalog.dataset(cell.dataset.name)
-    work = TRACKS[cell.track].tower_passes(method, settings, cell.shots * entry.classes, entry.sizes.test)
+    track = TRACKS[cell.track]
+    classes = track.base_classes(entry.classes) if track.base_classes else entry.classes  # those that it adapts to
+    work = track.tower_passes(method, settings, cell.shots * classes, entry.sizes.test)
     images = work.forward + method.training_forwards * work.training
     if method.changes_tower:  # the test images pass through the changed tower, for which no features are cached
-        scorings = 1 + getattr(settings, "epochs", 0) * TRACKS[cell.track].scored_after_epochs
+        scorings = 1 + getattr(settings, "epochs", 0) * track.scored_after_epochs
         images += scorings * sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on)
-    prompts = method.training_forwards * work.text_training * entry.classes
+    prompts = method.training_forwards * work.text_training * classes
     text = prompts * text_sizes(backbone).gflops_per_prompt if prompts else 0.0
     return images * backbone.gflops_per_image + text
 

@@ -23,19 +23,14 @@ from orchestrator.util.machine import Gpu, Memory, local_gpus, process_tree_memo
 
 TICK_SECONDS = 0.5
 """Interval at which the display's thread looks for new lines to print."""
-
 UPDATE_SECONDS = 3.0
 """Interval at which the load of memory and GPUs and the progress of builders are read, and the status file written."""
-
 REFRESHES = 2
 """Refreshes of the live view per second."""
-
 FIRST_LINES, LATER_LINES = 5.0, 60.0
 """Bounds of the seconds between plain lines. Within the bounds, the interval is a twentieth of the time so far."""
-
 LAST_FAILURES = 5
 """Limit on the number of failures that are printed after the live view has closed. The latest ones are printed."""
-
 STOPPING = "stopping: work under way is given up, finished work is kept; Ctrl-C again stops immediately"
 
 

@@ -5,14 +5,7 @@ The first ceil(C / 2) classes in label order are the base classes. A method gets
 classes only. Afterwards it has to classify the new classes by their names.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-from orchestrator.tracks.base import GroupMean, Track, support_passes
-
-if TYPE_CHECKING:
-    from bolt.methods import Method, TowerPasses
+from orchestrator.tracks.base import GroupMean, Track
 
 BASE_CLASSES, NEW_CLASSES = "base classes", "new classes"
 """Names under which a result stores the accuracies of the two groups of classes."""
@@ -29,15 +22,6 @@ def _larger_half(whole: int) -> int:
     return (whole + 1) // 2
 
 
-def _tower_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
-    """Return how many images a cell takes through the tower.
-
-    ``support_size`` counts k images of each class. But the support has images of the base classes only, so it has about
-    half as many.
-    """
-    return support_passes(method, settings, _larger_half(support_size), test_size)
-
-
 BASE_TO_NEW = Track(
     name="base_to_new",
     title="base to new classes",
@@ -45,7 +29,6 @@ BASE_TO_NEW = Track(
     base_classes=_larger_half,
     class_groups=(BASE_CLASSES, NEW_CLASSES),
     group_mean=GroupMean(HARMONIC_MEAN, harmonic_mean),
-    tower_passes=_tower_passes,
     published_shots=lambda shots: None,
     lead_tables=("base_to_new",),
 )
