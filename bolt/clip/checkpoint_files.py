@@ -29,6 +29,7 @@ FOLDER_WEIGHTS = (
 _ADVICE = {
     "*.distcp": "join its shards: python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER NEW.pt",
     "zero_to_fp32.py": "join the shards of DeepSpeed with its zero_to_fp32.py",
+    "*-of-*": "for a checkpoint in parts, add its index file, such as model.safetensors.index.json",
     "snapshots/*": "this is a cache of the hub: name the folder in its snapshots/",
 }
 """Pattern of a file in a folder that does not hold exactly one checkpoint -> the advice in the message."""

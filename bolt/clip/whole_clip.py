@@ -41,6 +41,8 @@ _PHOTO = 1125
 _TEXT_HEADS = 8
 """The number of a text tower's heads if a configuration of open_clip or of transformers' CLIP does not state it."""
 
+_FOLDER_OF_THEIR_OWN = "keep these weights in a folder of their own"
+
 _FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 """Pillow's number of an interpolation -> the interpolation's name. transformers states the number."""
 
@@ -170,7 +172,8 @@ def _check_heads(folder: Path, architecture: str, config: Mapping[str, Any]) -> 
     whats = ("heads of the image tower", "epsilon of the image tower", "heads of the text tower")
     for what, said, built in zip(whats, stated, own, strict=True):
         if not math.isclose(said, built):
-            raise TensorMismatch(f"{what}: {beside} states {said}, but {architecture} has {built}")
+            contradiction = f"{what}: {beside} states {said}, but {architecture} has {built}"
+            raise TensorMismatch(f"{contradiction}; if it belongs to another model, {_FOLDER_OF_THEIR_OWN}")
 
 
 def _heads(config: Mapping[str, Any]) -> tuple[int, float, int]:
@@ -189,7 +192,7 @@ def _check_vocabulary(folder: Path) -> None:
             tokens = dict(found if file.name == "vocab.json" else found["model"]["vocab"])
         if tokens is not None and tokens.get("photo</w>") != _PHOTO:
             what = f"{file} has other tokens than CLIP's, which the text tower would be given"
-            raise TensorMismatch(f"{what}; if it belongs to another model, keep these weights in a folder of their own")
+            raise TensorMismatch(f"{what}; if it belongs to another model, {_FOLDER_OF_THEIR_OWN}")
 
 
 def file_activation(file: Path, architecture: str, asked: bool | None = None) -> bool:

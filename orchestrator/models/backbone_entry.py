@@ -61,7 +61,7 @@ def backbone_entry(
     activation that is unknown or contradicts the weights, and a file that does not fit.
     """
     if (pretrained is None) == (file is None):
-        hint = "give --pretrained TAG or --file PATH, or hf:OWNER/NAME"
+        hint = "give --pretrained TAG or --file PATH, or a folder or hf:OWNER/NAME alone"
         raise UserError("a backbone needs weights of open_clip or a file", hint=hint)
     model, config = _architecture(architecture, pretrained)
     tower = meta_tower(config, architecture)
@@ -220,7 +220,11 @@ def _architecture(name: str, pretrained: str | None) -> tuple[str, dict[str, Any
     if name.endswith(".json"):
         path = Path(name).absolute()
         with explained(OSError, ValueError, TypeError, what="the model configuration cannot be read", where=name):
-            return str(path), dict(read_json(path))
+            config = dict(read_json(path))
+        if "embed_dim" not in config:
+            hint = "if it is that of a folder of open_clip or transformers, give this folder alone"
+            raise UserError(f"{name} is not a model configuration of open_clip: it has no embed_dim", hint=hint)
+        return str(path), config
     known = open_clip.list_models()
     if name not in known:
         raise unknown_name("model of open_clip", name, known)

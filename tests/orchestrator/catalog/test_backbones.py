@@ -59,7 +59,11 @@ REFUSED: dict[str, dict[str, Any]] = {
     "activation .* is not known": TINY,
     "needs weights of open_clip or a file": {"architecture": "ViT-B-32"},
     "may hold lower-case letters": {**TINY, "name": "Mine!", "quick_gelu": False},
-    "is not a model configuration of open_clip": {**TINY, "architecture": "config.json", "quick_gelu": False},
+    r"(?s)is not a model configuration of open_clip.*give this folder alone": {
+        **TINY,
+        "architecture": "config.json",
+        "quick_gelu": False,
+    },
 }
 
 
