@@ -68,6 +68,21 @@ def predict_classes(
     return Predictions(predicted_N, torch.cat(probability).cpu(), own_N)
 
 
+def logits_of(classes: range, count: int, classify: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return a function that gives the logits of ``classes`` alone, of ``count`` classes in all.
+
+    The function raises ``ValueError`` if ``classify`` gives more logits, or none for some of ``classes``.
+    """
+
+    def of_classes(features_BD: Tensor) -> Tensor:
+        logits_BC = classify(features_BD)
+        if not classes.stop <= logits_BC.shape[-1] <= count:
+            raise ValueError(f"the classifier gives {logits_BC.shape[-1]} logits for {count} classes")
+        return logits_BC[:, classes.start : classes.stop]
+
+    return of_classes
+
+
 def scoring_batches(total: int) -> list[tuple[int, int]]:
     """Return the start and stop of every batch when ``total`` images are cut into batches of ``SCORING_BATCH``."""
     return [(start, min(start + SCORING_BATCH, total)) for start in range(0, total, SCORING_BATCH)]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bolt.clip.transfer import ReadAhead
 from bolt.task.classifiers import Classifier, CosineClassifier, NoNewClasses
-from bolt.task.scoring import Predictions, accuracy, predict_classes, scoring_batches
+from bolt.task.scoring import Predictions, accuracy, logits_of, predict_classes, scoring_batches
 from bolt.task.task import Adapted
 from orchestrator.artifacts.head import Head
 from orchestrator.cells.inputs import CellInputs
@@ -63,7 +63,8 @@ def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Sc
     classes of ``split.own_head``, which this function adds.
 
     Raises :class:`bolt.task.scoring.NonFiniteLogits` for infinite or NaN logits, ``ValueError`` for more than
-    ``MAX_CLASSES`` classes, and ``FileNotFoundError`` for an artifact that is not built.
+    ``MAX_CLASSES`` classes or for other numbers of logits and classes, and ``FileNotFoundError`` for an artifact that
+    is not built.
     """
     cell, backbone, loaded, classes = inputs.cell, inputs.backbone, inputs.loaded, split.classes
     head_CD = inputs.head_CD
@@ -78,8 +79,7 @@ def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Sc
     own_C = total_C > 0 if partial else None
 
     def predict(features_of: Callable[[int, int], Tensor], classify: Callable[[Tensor], Tensor]) -> Predictions:
-        among = slice(classes.start, classes.stop)
-        return predict_classes(len(labels_N), features_of, lambda features_BD: classify(features_BD)[:, among], own_C)
+        return predict_classes(len(labels_N), features_of, logits_of(classes, len(head_CD), classify), own_C)
 
     def predict_adapted() -> Predictions:
         if (fixed_NC := adapted.fixed_NC) is not None:

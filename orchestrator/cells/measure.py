@@ -2,16 +2,19 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
+
+from torch import Tensor
 
 from bolt.model.model import Model
 from bolt.model.saving import adapter_files
 from bolt.task.classifiers import Classifier
 from bolt.task.task import Adapted, Task
 from orchestrator.artifacts.images import Images
-from orchestrator.artifacts.spec import ArtifactCache
+from orchestrator.artifacts.spec import ArtifactCache, clear_artifact_caches
 from orchestrator.cells.evaluation import add_classes, evaluate, evaluate_cell
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.manifest import make_manifest
@@ -64,7 +67,8 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
     clock = [time.perf_counter()]
     task = replace(make_task(inputs), report=report, after_epoch=after_epoch)
     clock.append(time.perf_counter())
-    adapted = inputs.method.run(task, inputs.settings)
+    with _unchanged([*task.backbone.tower.state_dict().values(), *(task.initial or {}).values()]):
+        adapted = inputs.method.run(task, inputs.settings)
     adapted = add_classes(inputs, adapted, inputs.artifacts.head, inputs.adapted_classes)
     clock.append(time.perf_counter())
     scored = evaluate_cell(inputs, adapted)
@@ -92,6 +96,18 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
     )
     result.check()  # here and not while it is stored: an invalid result is a failure of the cell, not of the store
     return Measurement(result, predictions, adapted)
+
+
+@contextmanager
+def _unchanged(shared: Sequence[Tensor]) -> Iterator[None]:
+    """Raise ``ValueError`` if the block changes a tensor in place that other cells of this process read, too."""
+    before = [each._version for each in shared]
+    try:
+        yield
+    finally:
+        if [each._version for each in shared] != before:
+            clear_artifact_caches()
+            raise ValueError("the method changed the frozen tower, which other cells use: change backbone.tower.copy()")
 
 
 def _group_mean(track: Track, evaluations: tuple[Evaluation, ...]) -> dict[str, float]:

@@ -29,7 +29,7 @@ class EvaluationSplit:
         labels_N: index of each image's class.
         rows_N: positions of the images in the dataset's split; ``None`` for the whole test split.
         pixels: ``pixels(start, stop)`` -> uint8 (B, 3, S, S).
-        frozen: ``frozen(start, stop)`` -> the frozen tower's features (B, D).
+        frozen: ``frozen(start, stop)`` -> the frozen tower's features (B, D), a copy: classifiers divide them in place.
         own_head: the zero-shot head of a dataset that is scored with its own class names; otherwise ``None``.
     """
 
@@ -82,7 +82,7 @@ def evaluation_split(
     if group is None and left_out is None:
         return EvaluationSplit(
             dataset, name, classes, labels_N, None, images.batch,
-            lambda start, stop: frozen_ND[start:stop].to(device), own_head,
+            lambda start, stop: frozen_ND[start:stop].to(device, copy=True), own_head,
         )  # fmt: skip
     scored_N = (labels_N >= classes.start) & (labels_N < classes.stop)
     if left_out is not None:

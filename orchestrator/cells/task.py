@@ -41,7 +41,7 @@ def make_task(inputs: CellInputs) -> Task:
         text = replace(words, class_names=words.class_names[: inputs.adapted_classes])
     return Task(
         backbone=inputs.backbone,
-        head_CD=inputs.head_CD[: inputs.adapted_classes],
+        head_CD=inputs.head_CD[: inputs.adapted_classes].clone(),  # a method may train it in place
         support=_support(inputs),
         sources=inputs.sources,
         protocol=cell.protocol,
@@ -172,7 +172,7 @@ def _unlabelled(inputs: CellInputs) -> Unlabelled | None:
     return Unlabelled(
         size=len(images),
         pixels=pixels,
-        features=lambda: loaded.get(test_features).to(loaded.device),
+        features=lambda: loaded.get(test_features).to(loaded.device, copy=True),
         order=order,
         view_features=view_features,
     )

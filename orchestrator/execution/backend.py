@@ -63,7 +63,7 @@ def run_cells_locally(
         on_event(CellEvent(cell, "started"))
         try:
             event = run(cell, settings)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a method's code may call ``sys.exit``, as argparse does
             event = CellEvent(cell, "failed", error=one_line(error), traceback=traceback.format_exc(), recorded=False)
         if event.problem == "store":
             raise RunStopped(settings.store_url, event.error)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 from dataclasses import replace
 from hashlib import sha256
@@ -117,12 +118,14 @@ def sleep_long(cell: Cell, settings: RunSettings) -> CellEvent:
 
 
 def misbehave(cell: Cell, settings: RunSettings) -> CellEvent:
-    """Return a failure for seeds 1, 5 and 9, raise ``OSError`` for seed 7, and end the worker for seed 3."""
+    """Return a failure for seeds 1, 5 and 9, raise errors for seeds 7 and 99, and end the worker for seed 3."""
     _note(cell, settings, "tried")
     if cell.seed == 3:
         os._exit(1)
     if cell.seed == 7:
         raise OSError("no space left on device")
+    if cell.seed == 99:
+        sys.exit("usage: as argparse says")
     if cell.seed % 4 == 1:
         return CellEvent(cell, "failed", error="ValueError: one too many")
     return CellEvent(cell, "finished")

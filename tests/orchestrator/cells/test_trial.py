@@ -217,9 +217,23 @@ def broken_methods() -> Iterator[None]:
         classify = task.text_head
         return Adapted(classify=lambda features: classify(features) * float("nan"))
 
+    def too_wide(task: Task, settings: object) -> Adapted:
+        return Adapted(classify=lambda features: features.new_zeros(len(features), len(task.head_CD) + 1))
+
+    def changes_tower(task: Task, settings: object) -> Adapted:
+        for parameter in task.backbone.tower.parameters():
+            parameter.mul_(1.5)
+        return Adapted(classify=task.text_head)
+
+    def changes_inputs(task: Task, settings: object) -> Adapted:
+        """Train the head in place, and normalize features in place, as OpenAI's example does."""
+        task.head_CD.add_(torch.arange(task.head_CD.shape[1]))
+        return Adapted(classify=lambda features: features.mul_(2).add_(1) @ task.head_CD.T)
+
     zero_shot = METHODS["zero_shot"]
+    faults = (raises, diverges, too_wide, changes_tower, changes_inputs)
     made: dict[str, Method] = {
-        name: replace(zero_shot, name=name, adapt=adapt) for name, adapt in (("raises", raises), ("diverges", diverges))
+        name: replace(zero_shot, name=name, adapt=adapt) for name, adapt in ((each.__name__, each) for each in faults)
     }
     made["raises_beside_sources"] = replace(METHODS["bolt"], name="raises_beside_sources", adapt=raises)
     for method in made.values():
@@ -231,8 +245,10 @@ def broken_methods() -> Iterator[None]:
 
 @pytest.mark.usefixtures("broken_methods")
 @pytest.mark.parametrize(
-    ("name", "reason"), [("raises", "the method's own bug"), ("diverges", "NaN or infinite logits")]
-)
+    ("name", "reason"),
+    [("raises", "the method's own bug"), ("diverges", "NaN or infinite logits"), ("too_wide", "logits for"),
+     ("changes_tower", "changed the frozen tower")],
+)  # fmt: skip
 def test_a_cell_that_fails_is_recorded_with_its_reason(world: World, name: str, reason: str) -> None:
     zero_shot = world.pick("zero_shot")
     cell = replace(zero_shot, method=MethodRef(name, 1, zero_shot.method.settings))
@@ -246,6 +262,20 @@ def test_a_cell_that_fails_is_recorded_with_its_reason(world: World, name: str, 
         assert "Traceback" in Path(failure.log).read_text()
     assert cell.id not in store.result_ids()
     store.remove_failures([cell.id])
+
+
+@pytest.mark.usefixtures("broken_methods")
+@pytest.mark.parametrize("name", ["changes_tower", "changes_inputs"])
+def test_what_a_method_changes_in_place_reaches_no_other_cell(world: World, tmp_path: Path, name: str) -> None:
+    """Regression: a method that trained ``task.head_CD`` in place gave zero-shot its own accuracy, 53 for 21 %."""
+    made = replace(world.settings, store_url=str(tmp_path / "store"))
+    shutil.copytree(world.settings.store_url, made.store_url)
+    cells = [world.pick(method) for method in ("zero_shot", "tip_adapter", "bolt_pooled")]
+    alone = [measure(cell, ArtifactCache(made)) for cell in cells]
+    run_and_record(replace(cells[0], method=MethodRef(name, 1, cells[0].method.settings)), made)
+    for before, cell in zip(alone, cells, strict=True):
+        after = measure(cell, artifact_cache(made))
+        assert (before.result.evaluations, before.predictions) == (after.result.evaluations, after.predictions)
 
 
 @pytest.mark.usefixtures("broken_methods")

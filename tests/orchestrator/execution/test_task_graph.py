@@ -103,11 +103,12 @@ def test_lack_of_memory_is_recognised_by_rays_text_or_by_the_kernels_count() -> 
 
 
 def test_local_cells_report_the_same_events_as_on_ray(tmp_path: Path) -> None:
-    cells = [samples.cell(number) for number in (0, 1, 2, 7, 8)]
+    cells = [samples.cell(number) for number in (0, 1, 2, 7, 99, 8)]
     events: list[CellEvent] = []
     run_cells_locally(cells, RunSettings(str(tmp_path)), on_event=events.append, runner=f"{samples.HERE}:misbehave")
-    assert [event.cell.seed for event in events if event.kind == "started"] == [0, 1, 2, 7, 8]
+    assert [event.cell.seed for event in events if event.kind == "started"] == [0, 1, 2, 7, 99, 8]
     last = {event.cell.seed: event for event in events}
     assert (last[1].error, last[1].recorded) == ("ValueError: one too many", True)
     assert (last[7].error, last[7].recorded) == ("OSError: no space left on device", False)
+    assert last[99].error == "SystemExit: usage: as argparse says"
     assert last[8].kind == "finished"
