@@ -69,6 +69,8 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
     clock.append(time.perf_counter())
     with _unchanged([*task.backbone.tower.state_dict().values(), *(task.initial or {}).values()]):
         adapted = inputs.method.run(task, inputs.settings)
+    if not isinstance(adapted, Adapted):
+        raise TypeError(f"adapt returned {type(adapted).__name__}, and not bolt.task.task.Adapted")
     adapted = add_classes(inputs, adapted, inputs.artifacts.head, inputs.adapted_classes)
     clock.append(time.perf_counter())
     scored = evaluate_cell(inputs, adapted)

@@ -172,7 +172,10 @@ def select_cells(
             values = [listed.strip()]
         for value in values:
             if value not in present:
-                raise unknown_name(key, value, present, where=where)
+                others = [other for other in _KEYS if value in {_KEYS[other](cell, label) for cell in cells}]
+                is_other = bool(others) and not value.isdecimal()
+                said = f"it is a {others[0]}: {option}{others[0]}={value}" if is_other else ""
+                raise unknown_name(key, value, present, where=where, otherwise=said)
         wanted.setdefault("shots" if key == "k" else key, []).extend(values)
 
     def matches(cell: Cell, key: str) -> bool:

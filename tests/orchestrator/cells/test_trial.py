@@ -231,7 +231,11 @@ def broken_methods() -> Iterator[None]:
         return Adapted(classify=lambda features: features.mul_(2).add_(1) @ task.head_CD.T)
 
     zero_shot = METHODS["zero_shot"]
-    faults = (raises, diverges, too_wide, changes_tower, changes_inputs)
+
+    def forgets_to_return(task: Task, settings: object) -> Any:
+        task.text_head(task.head_CD)
+
+    faults = (raises, diverges, too_wide, changes_tower, changes_inputs, forgets_to_return)
     made: dict[str, Method] = {
         name: replace(zero_shot, name=name, adapt=adapt) for name, adapt in ((each.__name__, each) for each in faults)
     }
@@ -247,7 +251,7 @@ def broken_methods() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [("raises", "the method's own bug"), ("diverges", "NaN or infinite logits"), ("too_wide", "logits for"),
-     ("changes_tower", "changed the frozen tower")],
+     ("changes_tower", "changed the frozen tower"), ("forgets_to_return", "adapt returned NoneType")],
 )  # fmt: skip
 def test_a_cell_that_fails_is_recorded_with_its_reason(world: World, name: str, reason: str) -> None:
     zero_shot = world.pick("zero_shot")

@@ -71,6 +71,10 @@ def test_filters_narrow_each_other_and_states_add_up(grid: Grid, listed: Listed)
 def test_an_unknown_value_names_its_option_and_the_nearest_value(listed: Listed) -> None:
     with pytest.raises(UserError, match=r"(?s)--method=bollt.*'bolt'"):
         listed(method=["bollt"])
+    with pytest.raises(UserError, match=r"(?s)--method=glyph-inks.*it is a dataset: --dataset=glyph-inks"):
+        listed(method=["glyph-inks"])
+    with pytest.raises(UserError, match=r"known: 0, 1$"):
+        listed(k=["2"])
 
 
 def test_the_table_has_whole_ids_and_errors(
