@@ -67,7 +67,9 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
     clock = [time.perf_counter()]
     task = replace(make_task(inputs), report=report, after_epoch=after_epoch)
     clock.append(time.perf_counter())
-    with _unchanged([*task.backbone.tower.state_dict().values(), *(task.initial or {}).values()]):
+    views = inputs.artifacts.view_features
+    read = [*(task.initial or {}).values(), *([loaded.get(views)] if views else [])]
+    with _unchanged([*task.backbone.tower.state_dict().values(), *read]):
         adapted = inputs.method.run(task, inputs.settings)
     if not isinstance(adapted, Adapted):
         raise TypeError(f"adapt returned {type(adapted).__name__}, and not bolt.task.task.Adapted")
@@ -109,7 +111,8 @@ def _unchanged(shared: Sequence[Tensor]) -> Iterator[None]:
     finally:
         if [each._version for each in shared] != before:
             clear_artifact_caches()
-            raise ValueError("the method changed the frozen tower, which other cells use: change backbone.tower.copy()")
+            what = "the method changed the frozen tower or features of views in place, which other cells use: "
+            raise ValueError(f"{what}change a copy, such as backbone.tower.copy()")
 
 
 def _group_mean(track: Track, evaluations: tuple[Evaluation, ...]) -> dict[str, float]:
