@@ -8,7 +8,7 @@ Shape legend: m, n rows and columns of a weight matrix, k directions.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -142,7 +142,8 @@ class SourceSet(Sources):
         """Return the basis and pooled coefficients of one matrix, cached for later cells of the same sources."""
         if (matrix, top_k) not in self._bases:
             self._bases[matrix, top_k] = super().pooled_basis(matrix, top_k)
-        return self._bases[matrix, top_k]
+        found = self._bases[matrix, top_k]
+        return replace(found, pooled=found.pooled.clone())  # a method may train it in place
 
     def pretrained_basis(self, matrix: str, weight: Tensor, width: int, trailing: bool) -> Basis:
         """Return the leading (or trailing) ``width`` singular directions of ``weight``, a matrix of the frozen tower.

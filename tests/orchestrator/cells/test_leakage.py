@@ -2,7 +2,9 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +14,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bolt.methods import METHODS
-from bolt.task.task import Adapted
+from bolt.task.task import Adapted, Task
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.artifacts.spec import ArtifactCache, with_inputs
 from orchestrator.cells.evaluation import add_classes, evaluate_cell
 from orchestrator.cells.inputs import CellInputs
+from orchestrator.cells.measure import measure
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import RunSettings
@@ -201,3 +204,18 @@ def test_the_test_split_is_found_by_the_poisoning(world: World, poisoned: Callab
     spec = Images(cell.dataset, "test", world.loaded.image_size(cell.backbone))
     right, wrong = world.loaded.get(spec).labels, poisoned(world).get(spec).labels
     assert (right != wrong).all()
+
+
+def test_a_method_that_changes_views_in_place_fails_instead_of_changing_those_of_other_cells(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zero = METHODS["zero"]
+
+    def normalizing(task: Task, settings: Any) -> Any:
+        views_NVD = task.test_images.view_features(settings.views)
+        views_NVD /= views_NVD.norm(dim=-1, keepdim=True)
+        return zero.adapt(task, settings)
+
+    monkeypatch.setitem(METHODS, "zero", replace(zero, adapt=normalizing))
+    with pytest.raises(ValueError, match="features of views"):
+        measure(world.pick("zero", "tta_image"), ArtifactCache(world.settings))

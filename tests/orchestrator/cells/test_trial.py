@@ -204,6 +204,10 @@ def test_a_basis_of_pretrained_weights_is_computed_once_for_all_targets(world: W
     assert fewer.pretrained_basis(matrix, weight, 5, trailing=False) is kept
     assert torch.equal(kept.u, pretrained_basis(weight, 5).u)
     assert not torch.equal(all_sources.pretrained_basis(matrix, weight, 5, trailing=True).u, kept.u)
+    pooled = all_sources.pooled_basis(matrix, 5).pooled
+    before = pooled.clone()
+    pooled.mul_(2)  # as a method that trains it
+    assert torch.equal(all_sources.pooled_basis(matrix, 5).pooled, before)
 
 
 @pytest.fixture
