@@ -69,6 +69,7 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
     clock.append(time.perf_counter())
     views = inputs.artifacts.view_features
     read = [*(task.initial or {}).values(), *([loaded.get(views)] if views else [])]
+    read += task.backbone.text_tower.state_dict().values() if task.text is not None else ()
     with _unchanged([*task.backbone.tower.state_dict().values(), *read]):
         adapted = inputs.method.run(task, inputs.settings)
     if not isinstance(adapted, Adapted):
@@ -105,14 +106,15 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
 @contextmanager
 def _unchanged(shared: Sequence[Tensor]) -> Iterator[None]:
     """Raise ``ValueError`` if the block changes a tensor in place that other cells of this process read, too."""
-    before = [each._version for each in shared]
+    before, changed = [each._version for each in shared], False
     try:
-        yield
+        yield  # an error of the block itself is passed on
     finally:
-        if [each._version for each in shared] != before:
+        if changed := [each._version for each in shared] != before:
             clear_artifact_caches()
-            what = "the method changed the frozen tower or features of views in place, which other cells use: "
-            raise ValueError(f"{what}change a copy, such as backbone.tower.copy()")
+    if changed:
+        what = "the method changed a frozen tower or features of views in place, which other cells use: "
+        raise ValueError(f"{what}change a copy, such as backbone.tower.copy()")
 
 
 def _group_mean(track: Track, evaluations: tuple[Evaluation, ...]) -> dict[str, float]:

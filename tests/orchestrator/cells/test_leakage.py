@@ -219,3 +219,19 @@ def test_a_method_that_changes_views_in_place_fails_instead_of_changing_those_of
     monkeypatch.setitem(METHODS, "zero", replace(zero, adapt=normalizing))
     with pytest.raises(ValueError, match="features of views"):
         measure(world.pick("zero", "tta_image"), ArtifactCache(world.settings))
+
+
+def test_a_changed_text_tower_fails_a_cell_and_a_methods_own_error_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changes_text(task: Task, settings: Any) -> Any:
+        next(task.backbone.text_tower.parameters()).zero_()
+
+    def changes_and_fails(task: Task, settings: Any) -> Any:
+        next(task.backbone.tower.parameters()).zero_()
+        raise KeyError("its own")
+
+    for adapt, name, error in ((changes_text, "coop", "a frozen tower"), (changes_and_fails, "zero_shot", "its own")):
+        monkeypatch.setitem(METHODS, name, replace(METHODS[name], adapt=adapt))
+        with pytest.raises((ValueError, KeyError), match=error):
+            measure(world.pick(name), ArtifactCache(world.settings))

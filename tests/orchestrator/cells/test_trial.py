@@ -255,7 +255,7 @@ def broken_methods() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [("raises", "the method's own bug"), ("diverges", "NaN or infinite logits"), ("too_wide", "logits for"),
-     ("changes_tower", "changed the frozen tower"), ("forgets_to_return", "adapt returned NoneType")],
+     ("changes_tower", "changed a frozen tower"), ("forgets_to_return", "adapt returned NoneType")],
 )  # fmt: skip
 def test_a_cell_that_fails_is_recorded_with_its_reason(world: World, name: str, reason: str) -> None:
     zero_shot = world.pick("zero_shot")
