@@ -79,12 +79,11 @@ def list_grid(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -
 
 
 def absent_images(grid: Grid, data_root: Path | None) -> str:
-    """Return a sentence about targets of the user whose images are not under the data root; empty if all are there.
+    """Return a sentence about datasets of the user whose images are not under the data root; empty if all are there.
 
     The images are part of the identity of cells. So without them the results of these cells are not found.
     """
-    targets = (grid.datasets[name] for name in dict.fromkeys(cell.dataset.name for cell in grid.cells))
-    names = [entry.name for entry in targets if entry.is_own and missing_data(entry, data_root)]
+    names = [entry.name for entry in grid.datasets.values() if entry.is_own and missing_data(entry, data_root)]
     where = f"in {data_root}" if data_root else "there"
     what = f"the images of {listed(names, 4)} are not {where}, and without them their results are not found"
     return f"{what}: give the data root that they were measured with (--data-root PATH)" if names else ""

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -242,6 +243,9 @@ def test_results_that_are_not_found_without_the_images_are_explained(own: tuple[
         options = ["--catalog", catalog, "--store", settings.store_url, *(["--data-root", root] if root else [])]
         for command in (["cells"], ["status"], ["status", "--json"]):
             assert f"note: {said}" in CliRunner().invoke(app, [command[0], grid, *options, *command[1:]]).stderr
+    block = "{track: cross_dataset, backbones: [tiny-clip], datasets: [glyph-inks], evaluate_on: [pets], shots: [1]"
+    Path(grid).write_text(f"title: Own\nblocks: [{block}, seeds: [1], methods: [zero_shot]}}]")
+    assert list_grid(grid, replace(settings, data_root=None)).absent.startswith("the images of pets are not there")
 
 
 def test_targets_that_share_images_are_named(own: tuple[str, RunSettings]) -> None:
