@@ -215,7 +215,7 @@ def _scale(matrix: str, rank: int, settings: Mapping[str, Any], alpha: float | N
         if name.endswith("alpha") and rank in [settings.get(name.removesuffix("alpha") + r) for r in ("r", "rank")]
     ]
     patterns = [found for name in settings if (found := _PATTERN.fullmatch(name))]
-    own = {settings[each[0]] for each in patterns if each[1] == "alpha" and f".{matrix}".endswith(f".{each[2]}")}
+    own = {settings[each[0]] for each in patterns if each[1] == "alpha" and re.fullmatch(rf"(.+\.)?{each[2]}", matrix)}
     if len(own) > 1 or not all(re.fullmatch(r"[\w.]+", each[2]) for each in patterns):
         raise _refused("its scale differs from matrix to matrix in a complicated way")
     if alpha is None and not own and len(own := {settings[name] for name in alphas}) > 1:

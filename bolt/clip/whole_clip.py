@@ -180,7 +180,7 @@ def _heads(config: Mapping[str, Any]) -> tuple[int, float, int]:
     """Return the heads and the epsilon of the image tower, and the heads of the text tower, in open_clip's form."""
     vision, text = config["vision_cfg"], config["text_cfg"]
     epsilon = (vision.get("norm_kwargs") or {}).get("eps", 1e-5)
-    return vision.get("width", 768) // vision.get("head_width", 64), epsilon, text.get("heads", _TEXT_HEADS)
+    return vision.get("width", 768) // vision.get("head_width", 64), float(epsilon), int(text.get("heads", _TEXT_HEADS))
 
 
 def _check_vocabulary(folder: Path) -> None:

@@ -44,6 +44,7 @@ def peft(frozen: ImageTower, settings: dict[str, Any], path: Path) -> tuple[Path
         ({"r": 2, "lora_alpha": 6, "use_rslora": True}, 6 / 2**0.5),
         ({"r": 4, "lora_alpha": 6, "rank_pattern": {"q_proj": 2}}, 3.0),  # as EVA has it
         ({"r": 2, "lora_alpha": 1, "alpha_pattern": {"layers.0.self_attn.q_proj": 6, "proj": 9}}, 3.0),
+        ({"r": 2, "lora_alpha": 1, "alpha_pattern": {"self.attn.q.proj": 6}}, 3.0),  # for peft, a dot is any character
     ],
 )
 def test_a_lora_of_peft_is_merged(settings: dict[str, Any], scale: float, frozen: ImageTower, tmp_path: Path) -> None:

@@ -100,7 +100,8 @@ def _beside(folder: Path, name: str, config: dict[str, Any]) -> dict[str, Any]:
 def test_a_configuration_beside_a_file_says_the_activation(tmp_path: Path) -> None:
     shape = meta_tower(json.loads(CONFIG.read_text()), "tiny").shape
     theirs = _beside(tmp_path / "theirs", "config.json", config_from_shape(shape))
-    ours = _beside(tmp_path / "ours", "open_clip_config.json", {"model_cfg": {"quick_gelu": True}})
+    no_clip = {"vision_cfg": {}, "text_cfg": {"heads": None}}
+    ours = _beside(tmp_path / "ours", "open_clip_config.json", {"model_cfg": {"quick_gelu": True, **no_clip}})
     assert (backbone_entry(**theirs).quick_gelu, backbone_entry(**ours).quick_gelu) == (False, True)
     with pytest.raises(UserError, match=r"open_clip_config\.json says .* quick_gelu"):
         backbone_entry(**ours, quick_gelu=False)

@@ -260,7 +260,8 @@ def test_workers_get_the_environment_and_garbage_does_not_end_the_driver_at_rays
 
 
 WITHOUT_PRIVATE_MODULES = """
-import builtins
+import builtins, warnings
+warnings.simplefilter("error")
 found = builtins.__import__
 
 def without(name, globals=None, locals=None, fromlist=(), level=0):
