@@ -36,24 +36,22 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
     """
     if absent := missing_weights(entry):
         raise absent
-    if not entry.weights.is_fetched:
-        if not entry.trainable_text:  # fetches the tokenizer, whose files may be on the hub
-            load_tokenizer(entry)
+    if entry.trainable_text and not entry.weights.is_fetched:
         return
     import open_clip
     from huggingface_hub import constants, hf_hub_download
-
-    from bolt.clip.whole_clip import clip_tokenizer
 
     try:
         # without a network, the hub logs a warning for each of its twelve attempts
         with console.status(f"fetching the weights of {entry.name}"), _log_level("huggingface_hub", logging.ERROR):
             if entry.weights.hub:
                 hf_hub_download(entry.weights.hub, str(entry.weights.file))
-            else:
+            elif entry.weights.is_fetched:
                 config = open_clip.get_pretrained_cfg(entry.architecture, str(entry.weights.pretrained))
                 open_clip.download_pretrained(config)
-            clip_tokenizer(_architecture(entry))  # some tokenizers, such as SigLIP's, are files of the hub
+            load_tokenizer(entry)  # some tokenizers, such as SigLIP's, are files of the hub
+    except UserError:
+        raise
     except Exception as error:  # the hub, HTTP libraries and open_clip raise errors of many classes
         cause: BaseException = error
         while (deeper := cause.__cause__ or cause.__context__) is not None:
