@@ -38,6 +38,9 @@ the preprocessing under the key ``image_processor``."""
 _PHOTO = 1125
 """The token of "photo" in CLIP's vocabulary."""
 
+_TOKENS = 49408
+"""The number of tokens in CLIP's vocabulary."""
+
 _TEXT_HEADS = 8
 """The number of a text tower's heads if a configuration of open_clip or of transformers' CLIP does not state it."""
 
@@ -84,7 +87,8 @@ def model_name(architecture: str) -> str:
 def clip_tokenizer(model: str, weights: Path | None = None) -> Callable[[list[str]], Tensor]:
     """Return the function that cuts texts into the tokens of a model that open_clip knows by this name.
 
-    The model's configuration decides. open_clip alone gives SigLIP's tokens to any model with "siglip" in its name.
+    The model's configuration decides. open_clip alone gives SigLIP's tokens even to a model with CLIP's vocabulary if
+    it has "siglip" in its name.
 
     ``weights``: a file of weights or its folder. As in open_clip, a tokenizer of transformers there is used if
     ``open_clip_config.json`` is there, too.
@@ -92,15 +96,18 @@ def clip_tokenizer(model: str, weights: Path | None = None) -> Callable[[list[st
     import open_clip  # takes seconds to import
 
     text: dict[str, Any] = (open_clip.get_model_config(model) or {}).get("text_cfg") or {}
+    length = text.get("context_length", open_clip.tokenizer.DEFAULT_CONTEXT_LENGTH)
+    options = {"context_length": length, **text.get("tokenizer_kwargs", {})}
+    folder = weights if weights is None or weights.is_dir() else weights.parent
+    files = ("open_clip_config.json", "tokenizer_config.json")
     tokenizer: Callable[[list[str]], Tensor]
-    if text.get("hf_tokenizer_name"):
-        folder = weights if weights is None or weights.is_dir() else weights.parent
-        files = ("open_clip_config.json", "tokenizer_config.json")
-        beside = folder and all((folder / name).is_file() for name in files)
-        tokenizer = open_clip.get_tokenizer(f"local-dir:{folder}" if beside else model)
+    if not text.get("hf_tokenizer_name") and text.get("vocab_size", _TOKENS) >= _TOKENS:
+        tokenizer = open_clip.SimpleTokenizer(**options)
+    elif text.get("hf_tokenizer_name") and folder and all((folder / name).is_file() for name in files):
+        mode = text.get("tokenizer_mode")
+        tokenizer = open_clip.tokenizer.HFTokenizer(str(folder), tokenizer_mode=mode, **options)
     else:
-        length = text.get("context_length", open_clip.tokenizer.DEFAULT_CONTEXT_LENGTH)
-        tokenizer = open_clip.SimpleTokenizer(context_length=length, **text.get("tokenizer_kwargs", {}))
+        tokenizer = open_clip.get_tokenizer(model)
     return tokenizer
 
 

@@ -103,6 +103,8 @@ def test_text_towers_and_tokens_of_transformers_are_those_of_the_folder(tmp_path
         theirs = model.encode_text(open_clip.get_tokenizer(f"local-dir:{tmp_path}")(texts))
     ours = bolt.load_backbone(tmp_path / "own.json", tmp_path).encode_prompts(texts)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
+    (tmp_path / "open_clip_config.json").write_text("{}")  # the architecture says that texts need a tokenizer
+    assert clip_tokenizer("own", tmp_path)(texts).tolist() == [[1, 2, *[0] * 6], [1, 3, *[0] * 6]]
 
 
 def test_a_name_says_nothing_about_tokens(tmp_path: Path) -> None:
