@@ -184,6 +184,11 @@ def missing_weights(entry: BackboneEntry) -> UserError | None:
             elif path.is_relative_to(grids_folder()):
                 hint = "the file comes with the project: run from a complete checkout or reinstall"
             return UserError(f"backbone {entry.name} is not there: {display_path(path)} does not exist", hint=hint)
+    if entry.weights.path is not None and not entry.weights.hub:
+        try:
+            checkpoint_files(entry.weights.path)
+        except UnreadableCheckpoint as error:  # a part is missing
+            return UserError(f"backbone {entry.name} is not there: {error}", hint="put the file there")
     return None
 
 

@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, files_digest
+from bolt.clip.checkpoint_files import checkpoint_files, files_digest
 from bolt.clip.input_size import InputSize
-from orchestrator.catalog.backbone_entry import BackboneEntry
+from orchestrator.catalog.backbone_entry import BackboneEntry, missing_weights
 from orchestrator.catalog.dataset_entry import DatasetEntry, dataset_folder, excluded_images
 from orchestrator.catalog.location import display_path
 from orchestrator.catalog.routes import DasslRoute, ManifestRoute, OwnRoute, files_of
@@ -123,8 +123,7 @@ def backbone_ref(entry: BackboneEntry) -> BackboneRef:
     if entry.weights.hub:
         weights = {"hub": entry.weights.hub, "file": entry.weights.file}
     elif (path := entry.weights.path) is not None:
-        with explained(UnreadableCheckpoint, what=f"the weights of backbone {entry.name} cannot be read"):
-            weights = {"sha256": checkpoint_digest(path) if path.is_file() else None}
+        weights = {"sha256": None if missing_weights(entry) else checkpoint_digest(path)}
     content = {
         "architecture": _architecture(entry),
         "weights": weights,

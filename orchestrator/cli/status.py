@@ -53,7 +53,7 @@ def status(
 
 
 def _listing(grid: str, settings: RunSettings, set_: list[str] | None) -> GridListing:
-    """Return the grid's cells. A note says so if images that are part of their identity are absent."""
+    """Return the grid's cells. A note says so if files that are part of their identity are absent."""
     from orchestrator.sharing.grid_listing import list_grid
 
     listing = list_grid(grid, settings, results_overrides(grid, settings, set_))

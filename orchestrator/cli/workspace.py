@@ -106,11 +106,11 @@ def results_overrides(grid: str, settings: RunSettings, given: list[str] | None)
 
 
 def open_results(grid: GridName, set_: SetValues = None, *, settings: StoreSettings) -> Workspace:
-    """Return the workspace of a command that reads results; print a note if images of the grid are absent."""
-    from orchestrator.sharing.grid_listing import absent_images
+    """Return the workspace of a command that reads results; print a note if files of the grid are absent."""
+    from orchestrator.sharing.grid_listing import absent_files
 
     opened = open_workspace(grid, settings, overrides=results_overrides(grid, settings, set_))
-    print_note(absent_images(opened.grid, settings.data_folder))
+    print_note(absent_files(opened.grid, settings.data_folder))
     return opened
 
 

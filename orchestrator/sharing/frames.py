@@ -16,7 +16,7 @@ from orchestrator.analysis.scores import check_scored, scores_of, unscored_sente
 from orchestrator.core.settings import RunSettings
 from orchestrator.planning.cell_counts import damaged_sentence
 from orchestrator.progress.status_file import last_run, set_values, was_raced
-from orchestrator.sharing.grid_listing import GridListing, absent_images, expand_grid, list_grid
+from orchestrator.sharing.grid_listing import GridListing, absent_files, expand_grid, list_grid
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions
 from orchestrator.store.results import Result
@@ -122,7 +122,7 @@ def verdict(
     asked = replace(loaded, metric=metric or loaded.metric)
     raced = was_raced(last_run(opened.files, grid), asked.race)
     plan = Plan(asked, entries, None, asked.cells, sources={}, raced=raced).with_outcomes(opened)
-    check_finished(plan.done, given, opened, absent_images(asked, settings.data_folder))
+    check_finished(plan.done, given, opened, absent_files(asked, settings.data_folder))
     return read_grid_results(plan, opened).verdicts
 
 
@@ -141,7 +141,7 @@ def _asked(
 
 
 def finished_results(store: Store, grid: str, listing: GridListing) -> tuple[list[Result], str]:
-    """Return the results of a grid's finished cells, and a sentence about damaged ones and about absent images.
+    """Return the results of a grid's finished cells, and a sentence about damaged ones and about absent files.
 
     Raises ``UserError`` if no cell has finished.
     """
@@ -151,7 +151,7 @@ def finished_results(store: Store, grid: str, listing: GridListing) -> tuple[lis
 
 
 def check_finished(done: Collection[Result], grid: str, store: Store, absent: str = "") -> None:
-    """Raise ``UserError`` if none of a grid's cells has finished. ``absent``: the sentence of :func:`absent_images`."""
+    """Raise ``UserError`` if none of a grid's cells has finished. ``absent``: the sentence of :func:`absent_files`."""
     if not done:
         hint = absent or f"python -m orchestrator grid {grid}"
         raise UserError(f"no cell of {grid} has finished", where=store.url, hint=hint)

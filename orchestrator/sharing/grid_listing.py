@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
 from bolt.util.outside import outside_packages
-from orchestrator.catalog import dataset_ref, load_catalog, missing_data
+from orchestrator.catalog import dataset_ref, load_catalog, missing_data, missing_weights
 from orchestrator.catalog.location import grids_folder
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Store
@@ -44,7 +44,7 @@ class GridListing(BaseModel, frozen=True):
         files: path -> size and modification time of each file that the listing was made from.
         datasets: name -> identity of each dataset whose images do not come with the project.
         metric: the metric by which methods are compared; ``None`` for the metric of each track.
-        absent: the sentence of :func:`absent_images`.
+        absent: the sentence of :func:`absent_files`.
     """
 
     name: str
@@ -74,19 +74,22 @@ def list_grid(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -
             return found
     loaded, _ = expand_grid(grid, settings, overrides)
     labels = {cell.id: loaded.label(cell) for cell in loaded.cells}
-    absent = absent_images(loaded, settings.data_folder)
+    absent = absent_files(loaded, settings.data_folder)
     return GridListing(name=loaded.name, title=loaded.title, labels=labels, metric=loaded.metric, absent=absent)
 
 
-def absent_images(grid: Grid, data_root: Path | None) -> str:
-    """Return a sentence about datasets of the user whose images are not under the data root; empty if all are there.
+def absent_files(grid: Grid, data_root: Path | None) -> str:
+    """Return a sentence about images and weights of the user that are not there; empty if all are there.
 
-    The images are part of the identity of cells. So without them the results of these cells are not found.
+    They are part of the identity of cells. So without them the results of these cells are not found.
     """
-    names = [entry.name for entry in grid.datasets.values() if entry.is_own and missing_data(entry, data_root)]
+    images = [entry.name for entry in grid.datasets.values() if entry.is_own and missing_data(entry, data_root)]
+    weights = [entry.name for entry in grid.backbones.values() if missing_weights(entry)]
     where = f"in {data_root}" if data_root else "there"
-    what = f"the images of {listed(names, 4)} are not {where}, and without them their results are not found"
-    return f"{what}: give the data root that they were measured with (--data-root PATH)" if names else ""
+    what = [f"the images of {listed(images, 4)} are not {where}"] * bool(images)
+    what += [f"the weights of {listed(weights, 4)} are not there"] * bool(weights)
+    advice = ": give the data root that they were measured with (--data-root PATH)" if images else ""
+    return f"{' and '.join(what)}, and without them their results are not found{advice}" if what else ""
 
 
 def write_listing(

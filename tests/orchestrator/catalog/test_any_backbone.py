@@ -21,10 +21,12 @@ import tests.helpers.timm_trunks  # noqa: F401
 from bolt.clip.checkpoint_conversion import convert_image_tower
 from bolt.clip.siglip import siglip_config
 from orchestrator.artifacts.load_backbone import fetch_weights, has_weights, load_backbone
-from orchestrator.catalog import BackboneEntry, backbone_ref, load_catalog
+from orchestrator.catalog import BackboneEntry, backbone_ref, load_catalog, missing_weights
 from orchestrator.catalog.backbone_entry import Weights
 from orchestrator.catalog.text_sizes import download_bytes
 from orchestrator.cli.app import app
+from orchestrator.grid import load_grid
+from orchestrator.sharing.grid_listing import absent_files
 from orchestrator.util.errors import UserError
 from tests.conftest import GiveDatabase
 from tests.helpers.command import invoke
@@ -213,8 +215,13 @@ def test_weights_in_parts_are_a_backbone(tmp_path: Path, resnet: Path) -> None:
     (tmp_path / "model-1.safetensors").write_bytes(b"other")
     assert backbone_ref(entry) != before
     (tmp_path / "model-1.safetensors").unlink()
-    with pytest.raises(UserError, match=r"lists the part 'model-1\.safetensors'"):
-        backbone_ref(entry)
+    assert "lists the part 'model-1.safetensors'" in str(missing_weights(entry))
+    block = (
+        "{track: fewshot, backbones: [small-model], datasets: [glyph-digits], shots: [1], seeds: [1], methods: [gda]}"
+    )
+    (tmp_path / "own.yaml").write_text(f"title: Own\nblocks: [{block}]")
+    absent = absent_files(load_grid(tmp_path / "own.yaml", load_catalog([catalog])), None)
+    assert absent == "the weights of small-model are not there, and without them their results are not found"
 
 
 @pytest.mark.parametrize(
