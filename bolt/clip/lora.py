@@ -215,16 +215,19 @@ def _scale(matrix: str, rank: int, settings: Mapping[str, Any], alpha: float | N
         if name.endswith("alpha") and rank in [settings.get(name.removesuffix("alpha") + r) for r in ("r", "rank")]
     ]
     patterns = [found for name in settings if (found := _PATTERN.fullmatch(name))]
-    own = {settings[each[0]] for each in patterns if each[1] == "alpha" and re.fullmatch(rf"(.+\.)?{each[2]}", matrix)}
-    if len(own) > 1 or not all(re.fullmatch(r"[\w.]+", each[2]) for each in patterns):
+    if not all(re.fullmatch(r"[\w.]+", each[2]) for each in patterns):
         raise _refused("its scale differs from matrix to matrix in a complicated way")
+    fitting = [each for each in patterns if re.fullmatch(rf"(.+\.)?{each[2]}", matrix)]
+    own, ranks = ({settings[each[0]] for each in fitting if each[1] == kind} for kind in ("alpha", "rank"))
+    if len(own) > 1:
+        raise _refused(f"it states several scales for {matrix}")
     if alpha is None and not own and len(own := {settings[name] for name in alphas}) > 1:
         raise _refused(f"it states several scales: {', '.join(alphas)}")
     alpha = next(iter(own), None) if alpha is None else alpha
     if not isinstance(alpha, int | float) or not math.isfinite(alpha):
         raise _refused("neither the file nor an adapter_config.json beside the file states its scale")
-    if not patterns and stated.get("r", rank) != rank:
-        raise _refused(f"it states the rank {stated['r']}, but its matrices have the rank {rank}")
+    if rank not in (ranks or (stated.get("r", rank),)):
+        raise _refused(f"it states another rank for {matrix} than {rank}, the rank of its matrices")
     if stated.get("fan_in_fan_out") is True:
         raise _refused("its matrices are stored transposed (fan_in_fan_out)")
     return alpha / (math.sqrt(rank) if stated.get("use_rslora") is True else rank)

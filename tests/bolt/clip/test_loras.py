@@ -101,6 +101,9 @@ MADE_OTHERWISE = {name: {"r": 2, "lora_alpha": 2, "init_lora_weights": name}
         ({}, r"LoRA.*merge_and_unload"),
         ({"r": 4, "lora_alpha": 1}, r"LoRA.*merge_and_unload"),
         ({"r": 2, "lora_alpha": 1, "alpha_pattern": {r".*\.[qv]_proj": 3}}, r"LoRA.*merge_and_unload"),
+        ({"r": 2, "lora_alpha": 1, "alpha_pattern": {"(": 3}}, r"LoRA.*merge_and_unload"),
+        ({"r": 4, "lora_alpha": 1, "alpha_pattern": {"q_proj": 3}}, "another rank"),
+        ({"r": 2, "lora_alpha": 1, "rank_pattern": {"q_proj": 4}}, "another rank"),
         *((settings, f"init_lora_weights is '{name}'") for name, settings in MADE_OTHERWISE.items()),
     ],
 )
