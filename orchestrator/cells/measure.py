@@ -106,13 +106,13 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
 @contextmanager
 def _unchanged(shared: Sequence[Tensor]) -> Iterator[None]:
     """Raise ``ValueError`` if the block changes a tensor in place that other cells of this process read, too."""
-    before, changed = [each._version for each in shared], False
+    before = [each._version for each in shared]
     try:
-        yield  # an error of the block itself is passed on
+        yield
     finally:
         if changed := [each._version for each in shared] != before:
             clear_artifact_caches()
-    if changed:
+    if changed:  # an error of the block itself is passed on instead
         what = "the method changed a frozen tower or features of views in place, which other cells use: "
         raise ValueError(f"{what}change a copy, such as backbone.tower.copy()")
 

@@ -23,7 +23,7 @@ DATASETS = ["glyph-inks", "glyph-digits", "aerial-roofs"]
 """A mirrorable dataset, one that is not mirrorable, and one of another domain."""
 FINE_TUNING = {"epochs": 1, "batch_size": 32, "learning_rate": 5.0e-4, "warmup_steps": 5}
 """The recipe of the source models."""
-TEST_TIME = {"epochs": 1, "steps": 1, "batch_size": 100}
+TEST_TIME = {"epochs": 1, "batch_size": 100}
 """Settings at test time, where a method adapts to the whole test split."""
 
 
