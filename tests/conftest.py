@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,16 +48,6 @@ def pytest_configure() -> None:
     if os.environ.get("PYTEST_XDIST_WORKER", "")[-1:] in tuple("13"):
         for name in WITHOUT_PYTORCH:
             import_module(name)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Do not look for garbage while modules are imported, which leaves none and takes a fifth of the time."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
