@@ -27,7 +27,7 @@ BITS, MEANING, SAMPLES, NO_DATA = 258, 262, 277, 42113
 """Numbers of four TIFF tags: bits per sample, the meaning of the values (0: zero is white), samples per pixel, and the
 value that stands for missing data."""
 
-_PLANAR, _EXTRA_SAMPLES, _NUMBERS = 284, 338, 339
+_PLANAR, _PALETTE, _EXTRA_SAMPLES, _NUMBERS = 284, 320, 338, 339
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 _WITH_OPACITY = frozenset({None, "AVIF", "GIF", "HEIF", "ICNS", "ICO", "PNG", "WEBP"})
@@ -110,6 +110,9 @@ def _decode(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ...]]:
             # Pillow has divided the colours by the fourth band, which is right only if the band is opacity.
             as_stored = _load_as(source, lambda mode: mode.replace("RGBa", "RGBA"))
             image = image if has_opacity(as_stored) else as_stored
+        colours = image.tag_v2.get(_PALETTE, ()) if image.mode == "P" else ()  # type: ignore[attr-defined]
+        if colours and max(colours) < 256:  # values of 8 bits, as some programs write them, and not of 16
+            image.putpalette(bytes(colours), "RGB;L")
     animated = image.info.pop("animated") and image.format not in ("MPO", "PSD")  # layers of a PSD are no frames
     return image, ("only the first frame is used",) if animated else ()
 
@@ -123,6 +126,8 @@ def _load_as(source: PictureFile, mode_of: Callable[[str], str] = str) -> Image.
     if not isinstance(source, str | Path):
         source.seek(0)
     with Image.open(source) as image:
+        if image.format == "TIFF":
+            image.filename = ""  # Pillow would map the file, and so scramble a picture that lies on its side
         tiles = [(tile, *_raw_mode(tile.args)) for tile in image.tile]
         if any(mode_of(mode) != mode for _, mode, _ in tiles):
             image.tile = [tile._replace(args=with_mode(mode_of(mode))) for tile, mode, with_mode in tiles]
@@ -132,6 +137,8 @@ def _load_as(source: PictureFile, mode_of: Callable[[str], str] = str) -> Image.
         if image.tell() != first:  # Pillow cannot seek in a PSD without layers
             image.seek(first)
         image.load()
+        for _, mode, _ in tiles if isinstance(image.info.get("transparency"), int) else ():
+            image.info["transparency"] *= {"L;2": 85, "L;4": 17}.get(mode, 1)  # Pillow scales the pixels only
         if any(";16" in mode for _, mode, _ in tiles) and image.mode in ("RGB", "RGBA"):
             image.info["16 bits"] = True
             if isinstance(clear := image.info.get("transparency"), tuple):

@@ -71,6 +71,8 @@ def test_opacity_of_a_half_transparent_png_and_a_16_bit_colour_key_are_kept() ->
     assert np.asarray(open_image(grey)).tolist() == [[0, 1, 255]]
     keyed = open_image(io.BytesIO(png([[5000, 600, 700], [60000, 600, 700]], 16, 2, key=[5000, 600, 700])))
     assert [pixel(keyed, (0, 0)), pixel(keyed, (1, 0))] == [[255] * 3, [60000 >> 8, 2, 2]]
+    four_bits = open_image(io.BytesIO(png([0x12, 0], 4, 0, key=[1])))
+    assert [pixel(four_bits, (0, 0)), pixel(four_bits, (1, 0))] == [[255] * 3, [34] * 3]
 
 
 @pytest.mark.parametrize("form", ["rgb.tif", "grey.tif", "rgb.png", "grey.png", "grey.jp2", "big-endian"])
@@ -220,6 +222,25 @@ def test_zero_is_white_if_the_file_says_so(tmp_path: Path, dtype: str) -> None:
     assert np.asarray(open_image(path)).tolist() == [[0, 51, 255]]
     ranged = open_image(path, Reading(range=(0, 204 * unit)))
     assert np.asarray(ranged).tolist() == [[0, 0, 255]]
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "I;16", "CMYK", "RGBA"])
+def test_a_tiff_on_its_side_is_not_scrambled(tmp_path: Path, mode: str) -> None:
+    upright = Image.fromarray(np.random.default_rng(0).integers(0, 128, (9, 6), np.uint8)).convert(mode)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    upright.transpose(STORED[6]).save(tmp_path / "a.tif", exif=exif)
+    assert np.array_equal(np.asarray(open_image(tmp_path / "a.tif")), np.asarray(open_image(upright)))
+
+
+def test_a_tiffs_palette_may_have_eight_bits(tmp_path: Path) -> None:
+    picture, palette = Image.fromarray(np.array([[0, 1, 2]], np.uint8)), [90, 8, 7, 1, 2, 3, 255, 254, 0]
+    picture.putpalette(palette + [0] * 759)
+    columns = [value for start in range(3) for value in (*palette[start::3], *[0] * 253)]
+    file, stored = content(picture, "TIFF"), struct.pack("<768H", *(value << 8 for value in columns))
+    assert file.count(stored) == 1
+    (tmp_path / "a.tif").write_bytes(file.replace(stored, struct.pack("<768H", *columns)))
+    assert np.asarray(open_image(tmp_path / "a.tif")).ravel().tolist() == palette
 
 
 def test_a_flat_psd_and_twelve_bits_are_read(tmp_path: Path) -> None:
