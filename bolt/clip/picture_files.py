@@ -30,6 +30,9 @@ value that stands for missing data."""
 _PLANAR, _PALETTE, _EXTRA_SAMPLES, _NUMBERS = 284, 320, 338, 339
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
+_NATIVE = {"I;16BS": "I;16S", "I;32BS": "I;32S", "F;32BF": "F;32F"}
+"""Raw modes of compressed numbers, of which libtiff has swapped the bytes already, and Pillow would swap them again."""
+
 _WITH_OPACITY = frozenset({None, "AVIF", "GIF", "HEIF", "ICNS", "ICO", "PNG", "WEBP"})
 """Formats in which an additional channel is always opacity; ``None`` is the format of an image made in memory."""
 
@@ -129,8 +132,11 @@ def _load_as(source: PictureFile, mode_of: Callable[[str], str] = str) -> Image.
         if image.format == "TIFF":
             image.filename = ""  # Pillow would map the file, and so scramble a picture that lies on its side
         tiles = [(tile, *_raw_mode(tile.args)) for tile in image.tile]
-        if any(mode_of(mode) != mode for _, mode, _ in tiles):
-            image.tile = [tile._replace(args=with_mode(mode_of(mode))) for tile, mode, with_mode in tiles]
+        modes = [mode_of(_NATIVE.get(mode, mode) if tile.codec_name == "libtiff" else mode) for tile, mode, _ in tiles]
+        if modes != [mode for _, mode, _ in tiles]:
+            image.tile = [
+                tile._replace(args=of_mode(mode)) for (tile, _, of_mode), mode in zip(tiles, modes, strict=True)
+            ]
         animated, first = False, image.tell()
         with suppress(Exception):  # a damaged second frame
             animated = bool(getattr(image, "is_animated", False))

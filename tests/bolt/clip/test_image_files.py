@@ -99,6 +99,13 @@ def test_measured_values_are_read_in_a_stated_range(tmp_path: Path, form: str) -
     assert not reading_notes([read_as(open_image(path, Reading(range=(200, 3000))))], Reading(range=(200, 3000)))
 
 
+@pytest.mark.parametrize("dtype", ["int16", "int32", "float32"])
+def test_compressed_numbers_of_big_endian_files_are_swapped_once(dtype: str, tmp_path: Path) -> None:
+    values = np.array([[0, 100, 300]], dtype)[..., None]
+    write_tiff(tmp_path / "a.tif", values, 1, number=3 if dtype == "float32" else 2, order=">", packed=True)
+    assert np.asarray(open_image(tmp_path / "a.tif", Reading(range=(0, 300)))).tolist() == [[0, 85, 255]]
+
+
 @pytest.mark.parametrize("options", [{"compression": "zlib"}, {"planarconfig": "separate"}], ids=["libtiff", "planes"])
 def test_measured_values_in_other_layouts_are_read_whole(options: dict[str, str], tmp_path: Path) -> None:
     tifffile = pytest.importorskip("tifffile")
