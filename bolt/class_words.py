@@ -16,7 +16,9 @@ from urllib.parse import unquote_plus
 _WORDNET = re.compile(r"(n\d{8})(?:[\s._-]+(.*[^\W\d_].*))?")
 """A WordNet id, alone or in front of words, as in ``n02085620-Chihuahua``."""
 
-_NUMBERED = re.compile(r"(?:c|(?:class|cls|[ck]lasse|clase|label|category|id)[\s._-]*)?(\d{1,9})([\s._-]+)(\D.*)", re.I)
+_NUMBERED = re.compile(
+    r"(?:c|(?:class|cls|[ck]lasse|clase|label|category|id)[\s._-]*|[(#])?(\d{1,9})([\s._)-]+)(\D.*)", re.I
+)
 _CODE = re.compile(
     r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+|nan|n/?a|none|null|true|false|yes|no|.*[][{}|;].*"
     r"|(class|cls|klasse|classe|clase|label|category|type|group|cluster|folder|species|item|object|id|img|image)[\W_]*"
@@ -28,7 +30,7 @@ such as ``class 01``, and whole captions such as ``a photo of a cat``."""
 
 _NO_LABEL = re.compile(
     r"(un|not )(labell?ed|annotated|known|sure|sorted|assigned|classified|categori[sz]ed|defined|determined|used)"
-    r"|no label|missing|invalid|ignored?|skip(ped)?|to ?do|tbd|(to )?deleted?|reject(ed|s)?|discard(ed|s)?|backups?"
+    r"|-1|no label|missing|invalid|ignored?|skip(ped)?|to ?do|tbd|(to )?deleted?|reject(ed|s)?|discard(ed|s)?|backups?"
     r"|duplicates?|thumb(s|nails?)|augment(ed|ations?)|te?mp"
 )
 """Matches what people call the images that have no label yet, and images that were set aside or made from others."""
@@ -212,6 +214,8 @@ def _plain_words(text: str) -> str:
 
 def _hyphened(token: str) -> str:
     """Replace hyphens by spaces, except those beside a single letter or a number."""
+    if re.fullmatch(r"-\d+", token):
+        return token
     parts = token.split("-")
     joined = parts[0]
     for left, right in pairwise(parts):

@@ -163,6 +163,9 @@ def _read_table(path: Path, names: Sequence[str]) -> list[list[str]]:
     for folder, *others in lines:
         if any(not field.isprintable() for field in others):
             raise UserError(f"the row of {folder!r} holds characters that do not print", where=where)
+        wnid, _, word = folder.partition(" ")
+        if re.fullmatch(r"n\d{8}", wnid):  # synonyms may follow the word, and a space the id
+            folder, others = wnid, [(word or "".join(others[:1])).split(",")[0], *others[1 : 1 if word else None]]
         if folder:
             rows.append([folder, *(others[:1] or [""]), *filter(None, others[1:])])
     return rows

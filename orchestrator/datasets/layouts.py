@@ -21,6 +21,7 @@ from bolt.image_folders import (
     images_below,
     images_in,
     is_image,
+    is_portion,
     iterate_images,
     part_folders,
     part_of,
@@ -50,7 +51,11 @@ SHOWN = 6
 
 _TO_PARQUET = "write it as parquet first: datasets.load_from_disk(FOLDER)['train'].to_parquet(FILE)"
 
-_MARKS_PART = re.compile(r"(is[\s._-]?)?(train|test|val)(ing|id|idation)?([\s._-]?(set|image|img|split|flag))?", re.I)
+_MARKS_PART = re.compile(
+    r"(((is|in|used?|for|or)[\W_]*)*(train|test|val|dev|eval|hold[\W_]?out)(ing|id|idation|uation)?[\W_]*)+"
+    r"((set|image|img|split|flag|data)[\W_]*)?", re.I
+)  # fmt: skip
+_NUMBERS_PARTS = re.compile(r"((data|eval)[\W_]*)?(split|partition|subset)[\W_]*(id|no|number)?", re.I)
 _OTHER_PART = re.compile("test|val|dev|holdout")
 _LEFT_OUT = re.compile(r"(is[\W_]*)?(reject|ignor|skip|exclud|discard|delet|invalid)\w*", re.I)
 _YES_NO = {"0", "1", "0.0", "1.0", "true", "false", "yes", "no"}
@@ -294,6 +299,8 @@ def choose_columns(
     rest = [name for name in columns if name and name not in chosen.values()]
     texts = {name: {*map(str.casefold, columns[name])} for name in rest if name not in usual["label"]}
     said = [name for name, values in texts.items() if (_MARKS_PART.fullmatch(name) and values <= _YES_NO)
+            or (_NUMBERS_PARTS.fullmatch(name) and 1 < len(values) < 5 and all(map(str.isdecimal, values)))
+            or (len(values) < 9 and why_no_classes([*values]) and not any(map(is_portion, values)))
             or ("train" in map(part_of, values) and any(map(_OTHER_PART.search, values)))]  # fmt: skip
     marks = marked_classes(columns)
     for name in usual["label"][:1]:  # with other classes than this column has, columns of 0 and 1 are no classes

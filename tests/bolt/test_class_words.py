@@ -22,6 +22,9 @@ from bolt.task.task import ClassText
         {"class_1_road": "class 1 road", "footpath": "footpath", "C-130 Hercules": "c-130 hercules"},
         {"0_healthy": "healthy", "1_sick": "sick"},
         {"1-cat": "cat", "2-dog": "dog"},
+        {"(1) cat": "cat", "(2) dog": "dog"},
+        {"1) cat": "cat", "#2 dog": "dog"},
+        {"-1": "-1", "1": "1", "a-1": "a-1"},
         {"2-door": "2-door", "4-wheel drive": "4-wheel drive"},
         {"3_series": "3 series", "5_series": "5 series"},
         {"911_Carrera": "911 carrera", "Boxster": "boxster", "2.5_liter": "2.5 liter", "03-green-plate": "green plate"},
@@ -50,6 +53,7 @@ def test_class_words_come_from_folder_names(named: dict[str, str]) -> None:
         (["['cat']", "dog|cat", "cat;big", "nan"], "an image: \"['cat']\", 'dog|cat', 'cat;big', 'nan';"),
         (["class_01", "Label-2", "New folder (3)", "group"], "an image: 'class 01', 'label-2', 'new folder (3)';"),
         (["True", "FALSE", "owl"], "an image: 'true', 'false';"),
+        (["cat", "-1"], "a label, or leftovers: '-1'"),
         (["cat", "Unlabeled", "to_delete"], "a label, or leftovers: 'unlabeled', 'to delete'; if so, leave them out"),
         (
             ["cat", "cats", "t-shirt", "TShirt", "T-Shirts", "as", "a"],

@@ -3,7 +3,7 @@
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ def write_tiff(
     bits: int | None = None,
     data: bytes | None = None,
     number: int = 1,
-    order: str = "<",
+    order: Literal["<", ">"] = "<",
     packed: bool = False,
 ) -> None:
     """Write values in one strip.
@@ -31,8 +31,8 @@ def write_tiff(
     data = zlib.compress(data) if packed else data
     each = bits or values_HWC.dtype.itemsize * 8
     tags: dict[int, list[Any]] = {
-        256: [width], 257: [height], 258: [each] * bands, 259: [8 if packed else 1], 262: [photometric], 273: [0], 277: [bands],
-        278: [height], 279: [len(data)], 284: [1], 339: [number] * bands,
+        256: [width], 257: [height], 258: [each] * bands, 259: [8 if packed else 1], 262: [photometric], 273: [0],
+        277: [bands], 278: [height], 279: [len(data)], 284: [1], 339: [number] * bands,
     }  # fmt: skip
     if extra is not None:
         tags[338] = extra

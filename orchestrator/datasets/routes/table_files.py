@@ -102,8 +102,10 @@ def matched(given: Sequence[str], folder: Path, table: Path | None = None, kept_
     else:
         missing = [path for path in given if not matches(path)]
         bare = [path if is_image(Path(path)) else re.sub(r"\.(0|[^\W\d][^./]*)$", "", path) for path in given]
-        # Codes of addresses, suffixes of files that were converted to images, and the ".0" of whole numbers.
-        for others in ([*map(unquote, given)], bare) if len(missing) == len(given) else ():
+        named = [re.sub(r"(?<=/)[\da-f]{8}-(?=[^/]+$)", "", path) for path in given]
+        # Codes of addresses, suffixes of files that were converted to images, the ".0" of whole numbers, and what Label
+        # Studio writes before the names of uploaded files.
+        for others in ([*map(unquote, given)], bare, named) if len(missing) == len(given) else ():
             with suppress(UserError):
                 if others != given and len({*others}) == len(given):
                     return matched(others, folder, table, kept_by)

@@ -66,6 +66,17 @@ def test_tables_of_words_may_have_spaces_or_row_numbers(table: str, tmp_path: Pa
     assert class_words(["0", "1"], tmp_path / "words.txt").sentences["1"] == ("a sea lion",)
 
 
+@pytest.mark.parametrize("form", ["{id} {word}, {more}", "{id}\t{word}, {more}", '{id},"{word}, {more}"'])
+def test_synonyms_of_synsets_are_no_part_of_the_word(form: str, tmp_path: Path) -> None:
+    """Regression: with the words of Tiny ImageNet, prompts said "a photo of a dog, domestic dog, Canis familiaris"."""
+    rows = [("n02084071", "dog", "domestic dog, Canis familiaris"), ("n04037443", "race car", "racer")]
+    lines = [form.format(id=wnid, word=word, more=more) for wnid, word, more in rows]
+    (tmp_path / "words.txt").write_text("\n".join(lines))
+    found = class_words(["n02084071", "n04037443"], tmp_path / "words.txt")
+    assert found.words == {"n02084071": "dog", "n04037443": "race car"}
+    assert not any(found.sentences.values())
+
+
 def test_numbers_in_a_table_of_words_are_no_sentences(tmp_path: Path) -> None:
     """Regression: the numbers of images, in a public table, became prompts of the class."""
     (tmp_path / "words.csv").write_text(

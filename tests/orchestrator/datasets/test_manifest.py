@@ -119,6 +119,7 @@ _FOUND = {
     "paths of another computer": ("C:\\data\\x\\0.png,a\nC:\\data\\x\\1.png,b", ["x/0.png", "x/1.png"]),
     "paths from the root of a project": ("set/x/0.png,a\nset/x/1.png,b", ["x/0.png", "x/1.png"]),
     "paths of an annotation tool": ("/data/upload/1/0.png,a\n/data/upload/1/1.png,b", ["mine/0.png", "mine/1.png"]),
+    "Label Studio's names": ("/data/upload/1/0a1b2c3d-0.png,a\n/data/upload/1/ffffffff-1.png,b", ["0.png", "1.png"]),
     "addresses": ("https://a.b/x/0.png,a\nhttps://a.b/x/1.png,b", ["y/0.png", "y/1.png"]),
     "converted images": ("0.dcm,a\nx/1.dcm,b", ["x/0.png", "x/1.png"]),
     "numbers with a point": ("0.0,a\n1.0,b", ["x/0.png", "x/01.png"]),

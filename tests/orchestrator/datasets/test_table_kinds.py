@@ -403,13 +403,21 @@ def _csv(folder: Path, head: str, *rows: str) -> Path:
 @pytest.mark.parametrize(
     ("column", "yes", "no"),
     [("is_train", "1", "0"), ("train", "True", "False"), ("Is Training", "1", "0"), ("is_test", "True", "False"),
-     ("training_set", "1", "0"), ("is_valid", "False", "True")],
+     ("training_set", "1", "0"), ("is_valid", "False", "True"), ("used_for_training", "1", "0"),
+     ("Train?", "yes", "no"), ("holdout", "0", "1"), ("train_or_test", "1", "0"), ("partition", "0", "2"),
+     ("split_id", "1", "3"), ("set", "train_1", "test_1"), ("cam", "gallery", "query"), ("set", "dev", "test"),
+     ("ensemble", "entraînement", "test")],
 )  # fmt: skip
 def test_a_column_that_marks_training_rows_is_not_ignored(column: str, yes: str, no: str, tmp_path: Path) -> None:
     """The user's own test images became training images."""
     table = _csv(tmp_path, f"path,label,{column}", f"cat,{yes}", f"dog,{yes}", f"cat,{no}", f"dog,{yes}")
     with pytest.raises(UserError, match=f"{column}.* seems to say which rows are for training"):
         find_layout(table)
+
+
+def test_a_column_that_numbers_other_things_is_no_split(tmp_path: Path) -> None:
+    table = _csv(tmp_path, "path,label,part,fold,scene", "cat,0,fold1,train station", "dog,1,fold2,city")
+    assert "columns that are not used: part, fold, scene" in find_layout(table).notes
 
 
 def test_a_column_of_short_names_for_the_parts_states_them(tmp_path: Path) -> None:
