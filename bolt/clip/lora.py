@@ -216,7 +216,7 @@ def _scale(matrix: str, rank: int, settings: Mapping[str, Any], alpha: float | N
     ]
     patterns = [found for name in settings if (found := _PATTERN.fullmatch(name))]
     if not all(re.fullmatch(r"[\w.]+", each[2]) for each in patterns):
-        raise _refused("its scale differs from matrix to matrix in a complicated way")
+        raise _refused("it states the scales of its matrices by patterns that are not read here")
     fitting = [each for each in patterns if re.fullmatch(rf"(.+\.)?{each[2]}", matrix)]
     own, ranks = ({settings[each[0]] for each in fitting if each[1] == kind} for kind in ("alpha", "rank"))
     if len(own) > 1:

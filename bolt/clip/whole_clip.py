@@ -198,7 +198,7 @@ def _check_vocabulary(folder: Path) -> None:
             found: Any = read_json(file)
             tokens = dict(found if file.name == "vocab.json" else found["model"]["vocab"])
         if tokens is not None and tokens.get("photo</w>") != _PHOTO:
-            what = f"{file} has other tokens than CLIP's, which the text tower would be given"
+            what = f"{file} has other tokens than CLIP's, and the text tower would be given CLIP's"
             raise TensorMismatch(f"{what}; if it belongs to another model, {_FOLDER_OF_THEIR_OWN}")
 
 
@@ -222,9 +222,9 @@ def file_activation(file: Path, architecture: str, asked: bool | None = None) ->
             "state quick_gelu=False or --gelu for LAION's and most others"
         )
     if stated is not None and asked not in (None, stated):
-        raise UnknownActivation(
-            f"{said_by} says that the weights {file} were trained with {'quick_gelu' if stated else 'gelu'}"
-        )
+        right = "quick-gelu" if stated else "gelu"
+        what = f"{said_by} says that the weights {file} were trained with {right}"
+        raise UnknownActivation(f"{what}: state quick_gelu={stated} or --{right}, or neither")
     return bool(stated if asked is None else asked)
 
 

@@ -9,10 +9,11 @@ What differs from the official code:
 
 - alpha and beta are searched on the support by leave-one-out before the training, with the keys of Tip-Adapter. They
   stay the same during the training. The official code trains with values set per dataset and searches again on a
-  validation split. A search on the support after the training is misleading, because the keys were trained on the
-  labels of the same images. On held-out training images of sixteen datasets of drawn pictures, at 4 images a class, the
-  mean accuracy was 66.9 % with the search before, 66.4 % with the search after and 58.4 % with the fixed values. At 8
-  images a class it was 68.4, 67.2 and 60.7 %. ``search: fixed`` keeps the values of the settings.
+  validation split; if the protocol gives validation images, this code also searches on them, after the training. A
+  search on the support after the training is misleading, because the keys were trained on the labels of the same
+  images. On held-out training images of sixteen datasets of drawn pictures, at 4 images a class, the mean accuracy was
+  66.9 % with the search before, 66.4 % with the search after and 58.4 % with the fixed values. At 8 images a class it
+  was 68.4, 67.2 and 60.7 %. ``search: fixed`` keeps the values of the settings.
 - The last epoch is kept. The official code keeps the epoch that is best on the test split.
 
 The first epochs train on the same augmented views that are averaged into the initial keys.

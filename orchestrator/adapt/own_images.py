@@ -100,7 +100,7 @@ class OwnImages:
         if not self._series or not self.folds:
             return []
         names = listed([repr(self.raw.class_names[label]) for label in self._lone], SHOWN)
-        divided = f"; those of classes with a single series are in several folds, so expect less of new ones: {names}"
+        divided = f"; a class with a single series has it in several folds: expect less accuracy on new ones of {names}"
         return [f"{SERIES} are held out together{divided if names else ''}"]
 
     @property

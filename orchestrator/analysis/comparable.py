@@ -15,7 +15,7 @@ from orchestrator.util.grouping import grouped
 def ablations_of(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[tuple[Place, str]]:
     """Return the place and the label of every ablation.
 
-    A label is an ablation if another label of the same method has all of its datasets at this place, and more.
+    A label is an ablation if another label of the same method covers, at this place, all of its datasets and more.
 
     ``labels``: the label of every cell, by its id.
     """

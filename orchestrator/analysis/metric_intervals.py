@@ -54,8 +54,9 @@ def jackknife_parts(answers: Answers) -> list[Answers]:
 def jackknife_interval(metric: Metric, answers: Answers, parts: Sequence[Answers]) -> tuple[float, float]:
     """Return the interval of a metric from its values on ``parts``, each of which lacks one group of images.
 
-    Equal values on all parts, such as 100 %, do not show that every other image gives this value too. A metric counts
-    at least half of the images. A mean over classes depends on the images of small classes, so it counts fewer.
+    Equal values on all parts, such as 100 %, do not show that new images would give this value too. The interval then
+    allows for a share of images that was never seen (``largest_unseen``), given half of the images. A mean over classes
+    depends on the images of small classes, so it is given fewer.
     """
     values_G = np.array([metric.of(part) for part in parts])
     spread = math.sqrt((len(parts) - 1) / len(parts) * float(((values_G - values_G.mean()) ** 2).sum()))

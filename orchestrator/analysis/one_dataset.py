@@ -203,10 +203,10 @@ def balanced(correct: Mapping[int, Correct], labels_N: NDArray[np.uint16]) -> di
     subtracted; afterwards, the mean recall of all classes is added. So differences between the recalls of classes do
     not count as variance between images: another sample of images would have the same classes.
 
-    A class with few images shows less variance than there is. So within each class and seed, the distances from the
-    recall are larger by the root of n / (n - 1), less that of N / (N - 1), by which :func:`variance_parts` enlarges all
-    of them. The only image of a class shows none at all. So all such classes count as one class here, and their
-    differences as variance between images.
+    The n images of a small class scatter less around their own recall than new images would. So within each class and
+    seed, the distances from the recall are multiplied by the root of n / (n - 1). They are divided by the root of
+    N / (N - 1), because :func:`variance_parts` multiplies all of them by it. A single image of a class does not scatter
+    at all. So all classes with a single image count as one class here.
     """
     _, class_N, sizes_C = np.unique(labels_N, return_inverse=True, return_counts=True)
     values_SN = np.stack(list(correct.values())).astype(np.float64)

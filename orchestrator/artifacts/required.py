@@ -199,7 +199,7 @@ def support_images(cell: Cell, catalog: Catalog) -> SupportImages:
 
 
 def _stored_shots(cell: Cell) -> int:
-    """Return the number of images per class in the support images of a cell."""
+    """Return the number of stored images per class of the artifact from which a cell takes its support."""
     nested = TRACKS[cell.track].support_draw(cell.protocol) in NESTED_DRAWS
     return round_up(cell.shots, SHOTS_STEP) if nested else cell.shots
 

@@ -79,7 +79,7 @@ class DatasetEntry(StrictModel):
         smallest_class: number of training images of the smallest class, if known.
         splits: the recipe that divides the images; by default the official splits.
         also_called: other names that published checkpoints have for the dataset.
-        images_of: keys of datasets, or one key, with images of this one in other splits; none is a source of another.
+        images_of: keys of datasets, or one key, that have images of this one. Neither is then a source of the other.
         kin: name of a group of datasets that share images; ``leave_group_out`` leaves the whole group out.
         licence: the terms of the images.
         gated: what the user must do before the images can be fetched (an account, an agreement), if anything.

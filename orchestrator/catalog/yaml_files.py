@@ -97,7 +97,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def _check_size(text: str) -> None:
-    """Raise ``yaml.YAMLError`` if a text has too many levels or values. An alias to what it is in has no end."""
+    """Raise ``yaml.YAMLError`` if a text has too many levels or values, as with an alias inside of its own anchor."""
     count, open_, sizes = 0, list[tuple[str | None, int]](), dict[str | None, int]()  # sizes: anchor -> its values
     for event in yaml.parse(text, Loader=_Loader):
         anchor = getattr(event, "anchor", None)

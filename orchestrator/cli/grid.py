@@ -28,7 +28,7 @@ def _size(option: str, help_text: str) -> Any:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The options that ``grid`` and ``plan`` share: the cells, and which of them run."""
+    """The options that ``grid`` and ``plan`` share: the cells, which of them run, and what memory and disk allow."""
 
     grid: options.GridName
     only: Annotated[

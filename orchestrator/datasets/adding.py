@@ -29,7 +29,7 @@ SHOWN_BROKEN = 20
 OWN_DOMAIN = "own"
 PLAIN = "a photo of a {}."
 _NOT_KEPT = ("exif_rotation", "renamed")
-"""Fields that ``--replace`` does not keep: one is found anew, and ``class_names`` has what ``renamed`` had."""
+"""Fields that ``--replace`` does not keep: the first is decided anew, and ``class_names`` includes ``renamed``."""
 
 
 @dataclass(frozen=True)

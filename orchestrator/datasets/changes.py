@@ -96,7 +96,8 @@ def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str)
 def is_unchanged(entry: DatasetEntry, data_root: Path) -> bool:
     """Return whether the images are still those that were added. Without a record, a user's images count as changed.
 
-    :func:`changes` does not list labels that were corrected in a table, but the size of the smallest class may differ.
+    A label that was corrected in a table is none of the :func:`changes`. It is noticed if the size of the smallest
+    class differs.
     """
     if not entry.is_own:
         return True

@@ -86,8 +86,9 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     :func:`bolt.class_words.class_words` makes words of names. The table may have a header. Its rows are
     ``folder,word[,sentence...]``, and a folder may have several rows. A field without words is no sentence.
 
-    Raises ``UserError`` for a table that cannot be read, names no class, counts the classes from another number, or has
-    two words or a sentence for the word of a class, and for two classes with the same words or sentences.
+    Raises ``UserError`` for a table that cannot be read, that names no class, or whose numbers of classes start at
+    another number than the data's. Also for a class with two words or with a sentence as its word, and for two classes
+    with the same words or sentences.
     """
     rows = _read_table(table, names) if table else []
     if rows and rows[0][0].casefold() in _HEADERS and rows[0][0] not in names:
@@ -115,7 +116,7 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     for first, second in pairwise(sorted((name for name in names if sentences[name]), key=sentences.__getitem__)):
         if sentences[first] == sentences[second] and "{}" not in "".join(sentences[first]):
             what = f"the classes {first!r} and {second!r} have the same sentences, such as {sentences[first][0]!r}"
-            hint = "remove columns without sentences about a class; {} in a sentence stands for the class's word"
+            hint = "remove columns that say nothing about a class; in a sentence for all classes, write {} for the word"
             raise UserError(what, where=f"--words {table}", hint=hint)
     made = bolt_words.class_words([name for name in names if name not in given])
     counted = {int(found[1]) for folder, *_ in rows if made.words and (found := _WHOLE.fullmatch(folder))}

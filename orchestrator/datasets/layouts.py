@@ -128,7 +128,8 @@ def _one_class(name: str, place: Path, hint: str) -> UserError:
 def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     """Return the layout of a folder of images.
 
-    If ``tested`` is false, the folder may lack a test part. Then no note says that series may be in both parts.
+    If ``tested`` is false, the folder may lack a test part, and no note says that pictures of one series may be in both
+    the training and the test part.
 
     Raises ``UserError`` as :func:`find_layout`.
     """
@@ -303,7 +304,7 @@ def choose_columns(
             or (len(values) < 9 and why_no_classes([*values]) and not any(map(is_portion, values)))
             or ("train" in map(part_of, values) and any(map(_OTHER_PART.search, values)))]  # fmt: skip
     marks = marked_classes(columns)
-    for name in usual["label"][:1]:  # with other classes than this column has, columns of 0 and 1 are no classes
+    for name in usual["label"][:1]:  # columns of 0 and 1 are classes only if it numbers the same classes
         rows = {*zip(columns[name], *(columns[mark] for mark in marks), strict=True)}
         numbers = len(rows) == len(marks) == len({*columns[name]}) and all(map(str.isdecimal, columns[name]))
         marks = marks if numbers or name in marks else []
@@ -336,8 +337,8 @@ def _column_of_images(
     """Return the column with the paths: one of ``pictures``, or of ``numbers``, which may name files without suffix.
 
     Numbers are taken if they name files that are there, and no column of pictures does. Otherwise a single column of
-    pictures is taken, but beside numbers not if its name suggests masks. If the numbers name files, too, its name must
-    suggest images, as ``photo`` does.
+    pictures is taken. Its name must not suggest masks if there are numbers, and it must suggest images, as ``photo``
+    does, if numbers name files too.
 
     Raises ``UserError`` if several columns may have the paths, such as numbers and the names of masks.
     """

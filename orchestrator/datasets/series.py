@@ -78,7 +78,7 @@ def series_notes(images: Mapping[str, Sequence[tuple[str, str | PurePath]]]) -> 
 
 
 def series_of(images: Sequence[tuple[str, str | PurePath]]) -> dict[tuple[str, str], dict[int, str]]:
-    """Return the series of two or more images: a class and the first part of paths -> position -> path.
+    """Return the series of two or more images: (class, first part of their paths) -> position -> path.
 
     Only classes that have most of their images in series count. The result is empty if these classes have fewer than
     1.5 series each on average.
@@ -92,7 +92,7 @@ def series_of(images: Sequence[tuple[str, str | PurePath]]) -> dict[tuple[str, s
 
 
 def _series(images: Sequence[tuple[str, str | PurePath]]) -> dict[tuple[str, str], dict[int, str]]:
-    """Return a class and the first part of paths -> position -> path, of the images with this first part."""
+    """Return (class, first part of a path) -> position -> path, of the images of this class with this first part."""
     found = defaultdict[tuple[str, str], dict[int, str]](dict)
     for position, (label, path) in enumerate(images):
         first, text = _first_part(path)

@@ -149,7 +149,8 @@ def _not_contradicted(groups: Iterable[Sequence[int]], decoded: Sequence[ImageCh
     """Return the groups of copies. A group whose labels say that it shows several pictures is replaced.
 
     Its images of equal pixels take its place. Photographs of parts in front of a fixed camera, with and without a
-    scratch, resemble each other as copies do. A picture has two labels by mistake, so few of its copies do.
+    scratch, resemble each other as copies do. Copies of one picture differ in label only by mistake, so few have the
+    rarer labels.
     """
     found = list[Sequence[int]]()
     for group in groups:

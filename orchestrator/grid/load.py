@@ -170,7 +170,7 @@ def _shared_images(cells: Iterable[Cell], catalog: Catalog) -> Iterator[str]:
     targets = [catalog.datasets[name] for name in dict.fromkeys(cell.dataset.name for cell in cells)]
     pairs = [f"{one.name} and {other.name}" for one, other in combinations(targets, 2) if one.shares_images(other)]
     if pairs:
-        yield f"note: {listed(pairs, 4)} share images; a verdict over datasets counts each, and is surer than it may be"
+        yield f"note: {listed(pairs, 4)} share images; a verdict over datasets is surer than it should be"
 
 
 def _idle_fields(file: GridFile, path: Path) -> Iterator[str]:

@@ -19,8 +19,8 @@ TOLERANCE = 1e-9
 
 VERDICT = "verdict.json"
 _OF_RULE = (VERDICT, "tables/verdict_", "tables/missing.", "tables/cells_without_result.")
-"""Beginnings of the names of the files that earlier rules made otherwise: those of the verdicts, and those in which
-bundles counted failed cells as missing."""
+"""Beginnings of names of files that earlier versions wrote by other rules: verdicts, and lists of missing cells, which
+included failed cells."""
 
 
 def verify_bundle(path: Path) -> tuple[Bundle, list[str]]:

@@ -161,11 +161,11 @@ def open_experiment(client: MlflowClient, name: str, artifact_root: str | None) 
 def follow_artifacts(database: Path, experiment: str, root: str) -> None:
     """Correct the addresses of artifacts in a SQLite database that was moved or copied with its artifacts.
 
-    MLflow stores absolute addresses. So a copied store would write new artifacts into the store that it was copied
-    from. ``root``: the address of the folder beside the database that has the artifacts, or that gets the first ones.
-    Addresses stay if the folder that they name lies in an existing folder without a copy of the database: the user
-    chose that place. They also stay if no folder ``artifacts`` is beside the database, and the folder that they name
-    lies in a folder of another name than the database does.
+    MLflow stores absolute addresses, which begin with ``OLD/artifacts``. So a copied store would write new artifacts
+    into the store that it was copied from. ``root``: the new beginning, the folder ``artifacts`` beside the database.
+
+    Addresses stay if ``OLD`` exists and has no copy of the database: the user chose that place. They also stay if
+    ``root`` does not exist and the folder of the database has another name than ``OLD``.
     """
     with contextlib.closing(sqlite3.connect(database)) as connection, connection:
         query = "SELECT artifact_location FROM experiments WHERE name = ?"

@@ -238,7 +238,7 @@ def _safe_names(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _safe_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
-    """Return the metrics with names that MLflow accepts. Different names that would become one end in a checksum."""
+    """Return the metrics with names that MLflow accepts. Names that would become equal get a checksum at the end."""
     metrics, safe = tuple(metrics), dict[str, str]()
     for short, names in grouped(dict.fromkeys(name for name, _, _ in metrics), _safe_name).items():
         for name in names:

@@ -60,9 +60,9 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
     """Return the parquet files of one part, in order. ``paths``: all files of the repository.
 
     The files of the split ``train`` are called ``data/train-00000-of-00004.parquet`` or ``train.parquet``. A repository
-    with several configurations has a folder for each, which holds these files. On the branch that Hugging Face converts
-    itself, a file is called ``<config>/train/0000.parquet``. If the route has a pattern in ``files``, only the pattern
-    counts.
+    with several configurations has a folder for each, which holds these files. On the branch ``refs/convert/parquet``,
+    which Hugging Face writes, a file is called ``<config>/train/0000.parquet``. If the route has a pattern in
+    ``files``, only the pattern counts.
 
     Raises ``UserError`` if no file is found, if a numbered shard is missing, or if there are shards of two uploads.
     """

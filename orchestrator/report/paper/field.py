@@ -242,8 +242,8 @@ def _remarks(number: FieldNumber) -> tuple[str, ...]:
 def _measured_lines(grid: GridResults) -> dict[TableKey, list[Line]]:
     """Return the lines that the grid has measured, by setting, metric and backbone.
 
-    Variants of a method have separate lines, and so have several protocols. As in print, results on other datasets than
-    the target are those from ImageNet, and a test set with some of the target's classes is scored among its own.
+    Variants of a method have separate lines, and so have several protocols. As in print, a method that is scored on
+    other datasets has adapted to ImageNet, and a test set with only some of its classes is scored among these.
     """
     labels = {(_SETTINGS_OF_TRACKS.get(c.track), c.method.name, grid.labels[id_]) for id_, c in grid.cells.items()}
     counts = Counter((setting, name) for setting, name, _ in labels)

@@ -61,7 +61,7 @@ class Measured:
         return self._rows.get(position, {})
 
     def has_substitutes(self, position: Position) -> bool:
-        """Return whether any part of the number at a position was measured under a changed protocol (:meth:`parts`)."""
+        """Return whether a number that :meth:`parts` gives for a position was measured under a changed protocol."""
         rows = (row for part in self.parts(position) for row in self.rows(part).values())
         return any(row.protocol != self.protocol for row in rows)
 

@@ -178,7 +178,7 @@ class _PaperTable:
         return [dict(zip(axes, values, strict=True)) for values in product(*(self.axes[axis] for axis in axes))]
 
     def _positions(self, label: str, block: Values) -> list[Position]:
-        """Return the positions of a line's numbers. An axis of no line and no column has one value in the table."""
+        """Return the positions of a line's numbers. An axis in neither lines nor columns has one value."""
         only = {axis: own[0] for axis, own in self.axes.items()}
         return [Position(self.track, **{**only, **block, **column, "method": label}) for column in self.columns]
 
