@@ -98,12 +98,10 @@ def class_words(names: Sequence[str]) -> ClassWords:
     spelled = defaultdict[str, list[str]](list)
     for word in words:
         spelled[re.sub(r"[\W_]|s$", "", word)].append(repr(word))
-    merged = [several for key, several in spelled.items() if len(several) > 1 and re.search(r"[^\W\d]{3}", key)]
-    if merged:
+    if merged := [each for key, each in spelled.items() if len(each) > 1 and re.search(r"[^\W\d]{3}", key)]:
         alike = _shown([" and ".join(several) for several in merged])
         notes.append(f"classes that may be one, spelled in several ways: {alike}; if so, merge them")
-    copies = [repr(name) for name in names if (copy := _COPY.fullmatch(name)) and copy[1] in known]
-    if copies:
+    if copies := [repr(name) for name in names if (copy := _COPY.fullmatch(name)) and copy[1] in known]:
         notes.append(f"classes that may be copies of another class's folder: {_shown(copies)}")
     if foreign := [repr(word) for word in words if not _is_latin(word)]:
         notes.append(f"class words in another script: {_shown(foreign)}; most CLIPs have learned English words only")

@@ -164,8 +164,7 @@ def shape_from_config(config: Mapping[str, Any]) -> TowerShape:
     """
     if not config.keys() & _OF_TRANSFORMERS:
         raise ValueError("this is no configuration of transformers")
-    kind = config.get("model_type", "clip")
-    if kind not in _CLIPS:
+    if (kind := config.get("model_type", "clip")) not in _CLIPS:
         raise ValueError(f"the model type of the configuration is {kind!r}, not a CLIP")
     vision = config.get("vision_config") or config
     fields: dict[str, Any] = {field: vision.get(key, default) for field, (key, default) in _SHAPE.items()}

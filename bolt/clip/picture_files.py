@@ -93,14 +93,9 @@ def load_picture(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ..
                 image, remarks = _decode(io.BytesIO(bare))
                 return image, (*remarks, "damaged metadata is ignored")
         if isinstance(error, UnidentifiedImageError):  # Pillow's message has only the path
-            raise UnidentifiedImageError(_kind_of(content)) from None
+            found = (what for pattern, what in _OTHER_KINDS if re.search(pattern, content[:200], re.DOTALL))
+            raise UnidentifiedImageError(next(found, "Pillow cannot read this kind of file")) from None
         raise
-
-
-def _kind_of(content: bytes) -> str:
-    """Return the error message for a file that Pillow has not recognised. If the kind of file is known, it is named."""
-    found = (what for pattern, what in _OTHER_KINDS if re.search(pattern, content[:200], re.DOTALL))
-    return next(found, "Pillow cannot read this kind of file")
 
 
 def _decode(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ...]]:
@@ -225,8 +220,7 @@ def refuse_damaged_jpeg(source: PictureFile) -> None:
         end = at + 2 + int.from_bytes(content[at + 2 : at + 4]) if content[at + 1] != 0xFF else at + 1
         segments.append((content[at + 1], content[at + 4 : end]))
         at = end
-    end = content.find(b"\xff\xd9", at)
-    if end < 0:
+    if (end := content.find(b"\xff\xd9", at)) < 0:
         raise OSError("image file is truncated: the end of the JPEG is missing")
     pixels = content[at:end].rstrip(b"\0")  # zeros before the end marker replace no pixels
     if bytes(_ZEROS) in pixels and not _may_hold_zeros(segments, pixels[:8]):

@@ -20,8 +20,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[st
         on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         save_file(on_cpu, path, None if metadata is None else dict(metadata))
     except SafetensorError as error:
-        found = re.search(r"\(os error (\d+)\)", str(error))
-        if found is None:
+        if (found := re.search(r"\(os error (\d+)\)", str(error))) is None:
             raise
         number = int(found[1])
         raise OSError(number, os.strerror(number), str(path)) from error

@@ -19,7 +19,7 @@ are the paper's. What differs from the authors' code:
 Shape legend: r columns of a matrix's basis, each with one coefficient.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
@@ -176,11 +176,6 @@ def _largest_coefficients(sources: Sources, bases: Mapping[str, Basis]) -> dict[
     return largest
 
 
-def _candidates(settings: BoltSettings) -> Sequence[BoltSettings]:
-    """Return the authors' sweep: learning rates of 1, 5 and 10 times the given one."""
-    return [replace(settings, learning_rate=factor * settings.learning_rate) for factor in (1, 5, 10)]
-
-
 def _tower_passes(support_size: int, settings: PooledStartSettings) -> TowerPasses:
     epochs = settings.epochs if isinstance(settings, BoltSettings) else 0
     return TowerPasses(forward=images_scored(settings.alphas, support_size), training=epochs * support_size)
@@ -200,7 +195,8 @@ _IDLE = (
     paper=PAPER,
     tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
     track_defaults={"tta": {"epochs": 1, "batch_size": 32, "alpha_by": "mutual_information"}},
-    candidates=_candidates,
+    # The authors' sweep.
+    candidates=lambda settings: [replace(settings, learning_rate=x * settings.learning_rate) for x in (1, 5, 10)],
     uses_sources=True,
     tower_passes=_tower_passes,
     training_forwards=2.26,

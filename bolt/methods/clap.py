@@ -119,7 +119,6 @@ def train_prototypes(task: Task, settings: ClapSettings, text_CD: Tensor) -> Ada
 
     def adapted() -> Adapted:
         with torch.no_grad():
-            details = {"lambda_mean": float(lambda_C.mean())}
-            return Adapted(classifier(), None, prototypes_CD.numel(), details)
+            return Adapted(classifier(), None, prototypes_CD.numel(), {"lambda_mean": float(lambda_C.mean())})
 
     return fit_task(task, [prototypes_CD], loss_of_rows, order, recipe, adapted, **coop_options(recipe))

@@ -179,8 +179,7 @@ def _choose(data_ND: Features, labels_N: Labels, settings: LogisticProbeSettings
     counts = np.unique(labels_N, return_counts=True)[1]
     if len(counts) == 1:
         return settings.one_shot_c, None, "fixed: one class, nothing to tell apart"
-    fewest = int(counts.min())
-    if fewest < 2:
+    if (fewest := int(counts.min())) < 2:
         return settings.one_shot_c, None, NO_HOLD_OUT
     folds = min(settings.folds, fewest)
     fold_N = stratified_folds(torch.from_numpy(labels_N), folds).numpy()

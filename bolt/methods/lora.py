@@ -91,8 +91,7 @@ def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, p
         merged = {name: merged_weight(tower.get_submodule(module)) for name, module in matrices.items()}
         return base.replaced(merged | {name: tower.get_parameter(path[name]) for name in unfrozen})
 
-    parameters = [tensor for tensor in tower.parameters() if tensor.requires_grad]
-    return Trainable(encode, parameters, current)
+    return Trainable(encode, [tensor for tensor in tower.parameters() if tensor.requires_grad], current)
 
 
 _OVERRIDDEN = Idle(

@@ -160,8 +160,7 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
     classes_in = part_folders(root).get("train", root)
     files = {path: images_below(path) for path in class_folders(classes_in)}
     empty = [f"{path.name}/ holds no images and is no class" for path, found in files.items() if not found]
-    classes = [path for path, found in files.items() if found]
-    if not classes:
+    if not (classes := [path for path, found in files.items() if found]):
         raise FileNotFoundError(f"{classes_in} holds no sub-folder with images ({', '.join(sorted(image_suffixes()))})")
     if wrong := why_no_class_folders(classes):
         raise ValueError(f"{classes_in}: {wrong}; make a folder for each class, as train/CLASS/")
@@ -259,17 +258,14 @@ def adapt(
     if not track:
         raise ValueError(f"{method} {'needs labels' if labels is None else 'adapts only to images without labels'}")
     configured = chosen.configure_strictly(settings, track)
-    if chosen.uses_source_models and chosen.needs_sources(configured) and sources is None:
-        raise ValueError(f"{method} needs source models; pass sources=bolt.load_sources(folder, backbone)")
+    reads_sources, remedy = chosen.needs_sources(configured), "pass sources=bolt.load_sources(folder, backbone)"
+    if chosen.uses_source_models and reads_sources and sources is None:
+        raise ValueError(f"{method} needs source models; {remedy}")
     if isinstance(sources, str | Path | list | tuple | dict):
-        raise TypeError("sources are source models, not files: pass sources=bolt.load_sources(folder, backbone)")
-    foreign = isinstance(sources, CheckpointSources) and sources.backbone != backbone.digest
-    if foreign and chosen.needs_sources(configured):
-        raise ValueError(
-            f"the sources were loaded for another backbone than {backbone.name}; pass "
-            "sources=bolt.load_sources(folder, backbone)"
-        )
-    if sources is not None and chosen.needs_sources(configured) and name in sources.names:
+        raise TypeError(f"sources are source models, not files: {remedy}")
+    if reads_sources and isinstance(sources, CheckpointSources) and sources.backbone != backbone.digest:
+        raise ValueError(f"the sources were loaded for another backbone than {backbone.name}; {remedy}")
+    if sources is not None and reads_sources and name in sources.names:
         warnings.warn(f"{name} is also a source's name: leave it out if it has learned from these data", stacklevel=3)
     labels_N = _check_labels(labels, len(images), len(class_names))
     check_labelled_images(images, labels_N.tolist(), class_names)
@@ -288,7 +284,7 @@ def adapt(
         backbone=backbone,
         head_CD=head_CD,
         support=support,
-        sources=sources if chosen.needs_sources(configured) else None,
+        sources=sources if reads_sources else None,
         protocol=STRICT,
         dataset=name,
         seed=seed,
@@ -375,7 +371,6 @@ def _check_labels(labels: Sequence[int] | Tensor | None, images: int, classes: i
     if int(labels_N.min()) < 0 or int(labels_N.max()) >= classes:
         found = f"{int(labels_N.min())} to {int(labels_N.max())}"
         raise ValueError(f"labels are 0 to {classes - 1}, the positions in class_names; the given labels are {found}")
-    empty = torch.bincount(labels_N, minlength=classes).eq(0).nonzero().flatten().tolist()
-    if empty:
+    if empty := torch.bincount(labels_N, minlength=classes).eq(0).nonzero().flatten().tolist():
         raise ValueError(f"class {empty[0]} has no image; leave its name out of class_names")
     return labels_N

@@ -124,8 +124,7 @@ def checkpoint_paths(folder: Path) -> dict[str, Path]:
     unused = list[str]()
     for entry in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
         if entry.is_dir() or entry.name.lower().endswith(SUFFIXES):
-            first = found.setdefault(checkpoint_name(entry), entry)
-            if first != entry:
+            if (first := found.setdefault(checkpoint_name(entry), entry)) != entry:
                 raise ValueError(f"{first} and {entry.name} are both named {checkpoint_name(entry)}: rename one")
         elif entry.is_file() and entry.stat().st_size >= _LARGE:
             unused.append(entry.name)

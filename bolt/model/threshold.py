@@ -90,8 +90,7 @@ def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
     Raises ``NoThreshold`` if no threshold passes. The message names the highest accuracy, in whole per cent, for which
     a threshold passes.
     """
-    held_out = notes.get(NOTE)
-    if not held_out:
+    if not (held_out := notes.get(NOTE)):
         raise NoThreshold(
             "the model has no predictions of held-out images: it was made without `adapt`, by an earlier version of "
             "`adapt`, or from classes with a single image"
@@ -104,8 +103,7 @@ def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
     except (TypeError, KeyError, ValueError):
         raise NoThreshold(f"the model's note {NOTE!r} is damaged") from None
     dependent = DEPENDENT * len(pairs) / groups
-    found = _lowest(pairs, accuracy, dependent)
-    if found is None:
+    if (found := _lowest(pairs, accuracy, dependent)) is None:
         lower = range(math.ceil(accuracy) - 1, 0, -1)
         reached = next((wanted for wanted in lower if _lowest(pairs, wanted, dependent)), 0)
         raise NoThreshold(

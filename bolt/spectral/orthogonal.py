@@ -23,8 +23,7 @@ def polar_factor(stack: Tensor) -> Tensor:
     Raises ``ValueError`` if the columns are linearly dependent, because the nearest matrix is then not unique.
     """
     wide = stack.double()
-    nearest = _polar_by_gram(wide)
-    if nearest is None:
+    if (nearest := _polar_by_gram(wide)) is None:
         p, s, qh = torch.linalg.svd(wide, full_matrices=False)
         if len(s) < stack.shape[1] or bool(s[-1] <= torch.finfo(torch.float64).eps * max(stack.shape) * s[0]):
             raise ValueError(f"a {tuple(stack.shape)} matrix with dependent columns has no unique polar factor")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -11,6 +10,7 @@ from orchestrator.core.cell import Cell, LabelOf, Place
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracks import MetricName, stored_track
 from orchestrator.tracks.base import GroupMean
+from orchestrator.util.grouping import grouped
 from orchestrator.util.identity import fingerprint
 
 
@@ -161,10 +161,7 @@ def _by_position(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> dict[t
 
     A position holds the fields by which tables tell cells apart. The label is its last field.
     """
-    positions: dict[tuple[object, ...], list[str]] = defaultdict(list)
-    for id_, c in cells.items():
-        positions[*c.place, c.dataset.name, c.shots, c.seed, labels[id_]].append(id_)
-    return positions
+    return grouped(cells, lambda id_: (*(c := cells[id_]).place, c.dataset.name, c.shots, c.seed, labels[id_]))
 
 
 def row_list(

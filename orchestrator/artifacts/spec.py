@@ -316,8 +316,7 @@ class ArtifactCache:
             if backbone_ref(variant) != tower.backbone:
                 continue
             if tower.size_bytes(self.catalog) and self.store.is_intact(tower.address):
-                artifact = self.artifact(tower.address)
-                return tower.read(variant, artifact, self.device)
+                return tower.read(variant, self.artifact(tower.address), self.device)
             backbone = load_backbone(variant, self.device, swapped=swapped, keep_text=False)
             return_freed_memory()  # of the checkpoint
             return backbone

@@ -284,9 +284,7 @@ def excluded_file(name: str, data_root: Path) -> Path:
 
 def excluded_images(entry: DatasetEntry, data_root: Path | None) -> dict[str, str]:
     """Return the excluded images of a dataset, as origin -> reason. Raises ``UserError`` for an unreadable list."""
-    if data_root is None or entry.is_bundled:
-        return {}
-    if not os.path.exists(path := excluded_file(entry.name, data_root)):
+    if data_root is None or entry.is_bundled or not os.path.exists(path := excluded_file(entry.name, data_root)):
         return {}
     text = read_text(path, "the list of excluded images")
     lines = (line.partition("\t") for line in text.splitlines() if line.strip())

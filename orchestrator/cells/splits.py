@@ -52,8 +52,8 @@ def evaluation_splits(inputs: CellInputs) -> tuple[EvaluationSplit, ...]:
     splits = [evaluation_split(inputs, dataset) for dataset in inputs.cell.evaluate_on]
     if inputs.track.base_classes is not None:
         base, classes = inputs.adapted_classes, len(inputs.head_CD)
-        for group, name in zip((range(base), range(base, classes)), inputs.track.class_groups, strict=True):
-            splits.append(evaluation_split(inputs, inputs.cell.dataset, group, name))
+        groups = zip((range(base), range(base, classes)), inputs.track.class_groups, strict=True)
+        splits += [evaluation_split(inputs, inputs.cell.dataset, group, name) for group, name in groups]
     return tuple(splits)
 
 

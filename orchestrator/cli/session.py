@@ -26,7 +26,7 @@ from orchestrator.report import terminal_summary
 from orchestrator.report.grid_report import read_grid_results, remarks_on_data, report_location, write_grid_report
 from orchestrator.store.lease import grid_lease
 from orchestrator.tracking.grid_runs import GridRuns
-from orchestrator.util.console import print_line, print_sentence
+from orchestrator.util.console import print_line
 from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
 from orchestrator.util.units import pluralize
 
@@ -60,8 +60,9 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
             for name in sorted({cell.backbone.name for cell in whole.todo}):
                 fetch_weights(catalog.backbone(name), console, where=grid.name)
         say(f"{grid.name}: {grid.title}", style="bold")
+        # These lines have no path and no command that one would copy. On a terminal, they are wrapped between words.
         for sentence in filter(None, outline):
-            print_sentence(sentence, console)
+            console.print(sentence, markup=False, highlight=False, soft_wrap=not console.is_terminal)
         if plan.todo:
             if not options.local:
                 say(f"Ray {version('ray')}{f' at {options.address}' if options.address else ''}")

@@ -153,7 +153,7 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
             if class_folders(lacking[0]):
                 what = f"{lacking[0].name}/ has images beside its class folders"
             raise UserError(what, where=str(folder), hint=hint)
-        beside = [path.name for path in others][:6]
+        beside = [path.name for path in others[:6]]
         beside += [path.name for name, path in found.items() if name not in (here, "all")]
         what = f"there is {parts[here].name}/ but no {missing}/"
         what += f"; the other folders are {', '.join(beside)}" if beside else ""

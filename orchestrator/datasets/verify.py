@@ -204,8 +204,7 @@ def image_notes(found: Verified, raw: RawDataset) -> list[str]:
         notes.append(f"images with an EXIF rotation: {found.rotated}; they are rotated upright")
     notes += found.remarks
     train = raw.class_sizes("train")
-    smallest = min(train)
-    if smallest < max(USUAL_SHOTS):
+    if (smallest := min(train)) < max(USUAL_SHOTS):
         word = raw.class_names[train.index(smallest)]
         possible = ", ".join(str(k) for k in USUAL_SHOTS if k <= smallest)
         notes.append(

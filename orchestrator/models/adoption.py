@@ -90,8 +90,7 @@ def adopt_checkpoints(
         raise UserError(what, where="--backbone", hint="`backbones list` shows other backbones")
     candidates: dict[str, tuple[Path, str]] = {}  # dataset -> (checkpoint, note)
     for text in paths:
-        name = dataset or _dataset_of(text, catalog)
-        if name in candidates:
+        if (name := dataset or _dataset_of(text, catalog)) in candidates:
             hint = "adopt one of them; adopt a checkpoint of another dataset separately with --dataset NAME"
             raise UserError(f"several checkpoints are for {name}: {candidates[name][0]}, {text}", hint=hint)
         file = catalog.files.get(("checkpoints", f"{backbone}/{name}"))

@@ -195,8 +195,7 @@ class Plan:
 
     def of_whole_grid(self, store: Store) -> Plan:
         """Return the plan of all cells of the file, including cells that ``--only`` leaves out, with their outcomes."""
-        cells = self.grid.all_cells
-        if cells == self.grid.cells:
+        if (cells := self.grid.all_cells) == self.grid.cells:
             return self
         return replace(self, grid=replace(self.grid, cells=cells), cells=cells).with_outcomes(store)
 

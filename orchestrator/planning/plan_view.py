@@ -16,6 +16,7 @@ from orchestrator.planning.packing import ASSUMED_GPU_MIB, HEADROOM, Packing
 from orchestrator.planning.plan import Plan, raced_plan
 from orchestrator.store import Store
 from orchestrator.util.console import plain_table
+from orchestrator.util.grouping import grouped
 from orchestrator.util.machine import local_gpus
 from orchestrator.util.units import human_bytes, listed
 
@@ -94,9 +95,8 @@ def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
         held[key] = max(held.get(key, (0.0, "")), (share, f"{int(1 / share)} ({basis})"))
     backbones = list(dict.fromkeys(backbone for _, backbone in held))
     table = _table(f"one GPU of {human_bytes(size * 2**20)}{note} holds", *backbones)
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for method in dict.fromkeys(method for method, _ in held):
-        alike.setdefault(tuple(held.get((method, name), (0.0, "-"))[1] for name in backbones), []).append(method)
+    every = dict.fromkeys(method for method, _ in held)
+    alike = grouped(every, lambda method: tuple(held.get((method, name), (0.0, "-"))[1] for name in backbones))
     for row, methods in alike.items():
         table.add_row(f"  {listed(methods, SHOWN_METHODS)}", *row)
     measured = any("measured" in text for _, text in held.values())
@@ -141,9 +141,8 @@ def plan_record(plan: Plan, store: Store, disk_budget: int | None, gpu: GpuKind 
         },
         "damaged": list(plan.damaged),
         "methods": [
-            {"track": track, "backbone": backbone, "method": method, "cells": count, "to_do": to_do[group]}
-            for group, count in groups.items()
-            for track, backbone, method in (group,)
+            {"track": key[0], "backbone": key[1], "method": key[2], "cells": count, "to_do": to_do[key]}
+            for key, count in groups.items()
         ],
         "artifacts": [
             {"kind": kind, "all": count, "to_build": len(missing[kind]), "bytes": sum(missing[kind])}

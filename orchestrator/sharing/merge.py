@@ -164,9 +164,8 @@ def _merge_failures(store: Store, other: Store) -> list[str]:
     taken = []
     for failure_id in sorted(other.read_failures()):
         built = "/" in failure_id and store.files.exists(f"{failure_id}/manifest.json")
-        if failure_id in known or failure_id in finished or built:
-            continue
-        if (failure := other.read_failure(failure_id)) is None:  # a damaged record is not copied
+        failure = None if built or failure_id in known or failure_id in finished else other.read_failure(failure_id)
+        if failure is None:  # not missing here, or damaged
             continue
         (log,) = other.files.read_many([f"logs/{failure_id.replace('/', '.')}.log"])
         location = store.write_log(failure_id, log.decode("utf-8", "replace")) if log is not None else ""

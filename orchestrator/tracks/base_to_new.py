@@ -18,15 +18,11 @@ def harmonic_mean(base: float, new: float) -> float:
     return 2 * base * new / (base + new) if base + new else 0.0
 
 
-def _larger_half(whole: int) -> int:
-    return (whole + 1) // 2
-
-
 BASE_TO_NEW = Track(
     name="base_to_new",
     title="base to new classes",
     method_track="fewshot",
-    base_classes=_larger_half,
+    base_classes=lambda whole: (whole + 1) // 2,
     class_groups=(BASE_CLASSES, NEW_CLASSES),
     group_mean=GroupMean(HARMONIC_MEAN, harmonic_mean),
     published_shots=lambda shots: None,

@@ -67,11 +67,6 @@ def print_note(text: str) -> None:
         print(f"note: {printable(text)}", file=sys.stderr)
 
 
-def print_sentence(text: str, console: rich.console.Console) -> None:
-    """Print a sentence that contains no path and no command. On a terminal, it is wrapped between words."""
-    console.print(text, markup=False, highlight=False, soft_wrap=not console.is_terminal)
-
-
 def plain_table(*headings: str, right: Collection[str] = (), **column_options: Any) -> Table:
     """Return an empty table without rules, in which the columns named in ``right`` are aligned to the right.
 

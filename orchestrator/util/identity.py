@@ -119,8 +119,7 @@ def _is_frozen(value: Any) -> bool:
 
 def fingerprint(value: Any) -> str:
     """Return the first eight hexadecimal digits of the SHA-256 of the canonical JSON of ``value``."""
-    text = f"{FORMAT}:{canonical_json(value)}"
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return hashlib.sha256(f"{FORMAT}:{canonical_json(value)}".encode()).hexdigest()[:8]
 
 
 def file_digest(path: Path, kind: str | Callable[[], Any] = "sha256") -> str:

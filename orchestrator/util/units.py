@@ -37,8 +37,7 @@ def human_duration(seconds: float) -> str:
     """Return a duration for people: ``45 s``, ``3 h 05 min``, ``2 d 4 h``, ``20 d`` or ``3 years``."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
+    if (minutes := round(seconds / 60)) < 60:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     if hours < 48:
@@ -60,7 +59,6 @@ def parse_bytes(text: str, where: str) -> int:
 
 def parse_duration(text: str, where: str) -> float:
     """Return the seconds of ``90s``, ``45min``, ``6h`` or ``2d``. A bare number is in seconds. Raises ``UserError``."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?\s*", text.lower())
-    if found is None:
+    if (found := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?\s*", text.lower())) is None:
         raise UserError(f"{short_repr(text)} is not a duration", where=where, hint="for example 90s, 45min, 6h or 2d")
     return float(found[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2] or "s"]

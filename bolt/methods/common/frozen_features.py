@@ -28,8 +28,7 @@ def support_features(task: Task, view: int) -> Tensor:
     solves equations would return a wrong accuracy and no error.
     """
     features_ND = task.support.features(view).to(task.backbone.device, torch.float32)
-    bad = torch.nonzero(~torch.isfinite(features_ND).all(dim=-1)).flatten().tolist()
-    if bad:
+    if bad := torch.nonzero(~torch.isfinite(features_ND).all(dim=-1)).flatten().tolist():
         raise ValueError(
             f"the support features of view {view} are NaN or infinite for {len(bad)} of {len(features_ND)} images, "
             f"first for row {bad[0]}; encode the support again"

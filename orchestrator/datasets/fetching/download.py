@@ -165,8 +165,7 @@ def _recorded_validator(part: Path, url: str) -> str:
 
 def _refuse(response: requests.Response, url: str, target: Path) -> None:
     """Raise an error if the answer is not the file: ``_TryAgain`` if the failure may pass, else ``UserError``."""
-    code = response.status_code
-    if code in TRY_AGAIN:
+    if (code := response.status_code) in TRY_AGAIN:
         raise _TryAgain(f"the server answered {code} {response.reason}")
     if code >= 400:
         hints = {

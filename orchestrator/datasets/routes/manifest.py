@@ -234,8 +234,7 @@ def paths_and_labels(
         rows = range(len(columns[marks[0]]))
         columns["label"] = [next(name for name in marks if _MARKS[columns[name][row].casefold()]) for row in rows]
     for key in ("path", "label"):
-        name = names.get(key, key)
-        if name not in columns:
+        if (name := names.get(key, key)) not in columns:
             distinct = {column: len(set(values)) for column, values in columns.items() if column not in names.values()}
             counts = {count: column for column, count in reversed(distinct.items()) if column and count > 1}
             column = counts[min(counts) if key == "label" else max(counts)] if counts else "NAME"

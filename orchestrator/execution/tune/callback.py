@@ -170,8 +170,7 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
 
     def _end(self, trial: Trial, event: CellEvent) -> None:
         self._workers.pop(trial.trial_id, None)
-        number = trial.config["cell"]
-        if number in self._ended:
+        if (number := trial.config["cell"]) in self._ended:
             return
         self._ended.add(number)
         error = one_line(self._advice(trial, event.problem, event.error), 600) if event.problem else event.error

@@ -129,8 +129,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
 
     def _refresh(self) -> None:
         if time.monotonic() - self._refreshed > REFRESH_SECONDS:
-            size = self._capacity()
-            if size != self._size:
+            if (size := self._capacity()) != self._size:
                 self._full_at = None
             self._size, self._refreshed = size, time.monotonic()
         while self._rest and len(self._window) < WINDOW:

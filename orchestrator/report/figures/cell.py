@@ -23,8 +23,7 @@ _CURVE_TITLES = {"train_loss": "training loss", "accuracy": "test accuracy (%)"}
 
 def confusion_matrix(counts_CC: NDArray[np.int64], names: Sequence[str], dataset: str) -> FigureFile | None:
     """Draw the confusion matrix in per cent of each true class; ``None`` for more than ``MOST_CLASSES`` classes."""
-    classes = len(names)
-    if classes > MOST_CLASSES:
+    if (classes := len(names)) > MOST_CLASSES:
         return None
     shares_CC = 100 * counts_CC / counts_CC.sum(1, keepdims=True).clip(min=1)
     side = 2.2 + 0.2 * max(classes, 8)

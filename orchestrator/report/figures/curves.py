@@ -36,8 +36,7 @@ def accuracy_against_k(grid: GridResults, group: ComparisonGroup) -> FigureFile 
 
 def accuracy_after_epochs(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile | None:
     """Draw mean accuracy over the targets after each epoch; ``None`` if no cell has two epochs."""
-    last = group.last_epoch
-    if last < 2:
+    if (last := group.last_epoch) < 2:
         return None
     epochs = range(1, last + 1)
     means = {method: [group.epoch_mean(method, k, epoch) for epoch in epochs] for method in group.methods}

@@ -267,18 +267,14 @@ def _measured_lines(grid: GridResults) -> dict[TableKey, list[Line]]:
                 chosen |= {line} if row.selects_on_test else set()
                 accuracy = row.accuracy if row.accuracy_own_classes is None else row.accuracy_own_classes
                 by_line.setdefault(line, {}).setdefault(dataset, {})[row.seed] = accuracy
-    return {
-        key: [(*line, _entries(own, *_halves(scores, key, line), chosen=line in chosen)) for line, own in lines.items()]
-        for key, lines in scores.items()
-    }
-
-
-def _halves(
-    scores: Mapping[TableKey, Mapping[tuple[int, str, str], Scores]], key: TableKey, line: tuple[int, str, str]
-) -> list[Scores]:
-    """Return a line's accuracies on base and on new classes if the line has their harmonic means, otherwise nothing."""
-    setting, metric, backbone = key
-    return [scores[setting, half, backbone][line] for half in ("base", "new")] if metric == "H" else []
+    found: dict[TableKey, list[Line]] = {}
+    for (setting, metric, backbone), lines in scores.items():
+        parts: tuple[Metric, ...] = ("base", "new") if metric == "H" else ()
+        found[setting, metric, backbone] = [
+            (*line, _entries(own, *(scores[setting, part, backbone][line] for part in parts), chosen=line in chosen))
+            for line, own in lines.items()
+        ]
+    return found
 
 
 def _entries(own: Scores, *halves: Scores, chosen: bool) -> dict[str, Entry]:
