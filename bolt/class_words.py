@@ -19,13 +19,16 @@ _WORDNET = re.compile(r"(n\d{8})(?:[\s._-]+(.*[^\W\d_].*))?")
 _NUMBERED = re.compile(
     r"(?:c|(?:class|cls|[ck]lasse|clase|label|category|id)[\s._-]*|[(#])?(\d{1,9})([\s._)-]+)(\D.*)", re.I
 )
+_MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
 _CODE = re.compile(
-    r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+|nan|n/?a|none|null|true|false|yes|no|.*[][{}|;].*"
+    r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+|true|false|yes|no|.*[][{}|;].*"
+    rf"|[<(\\#]*(n|nan|n/?a|none|null)[)>]?|#(ref|name|value|div/0)[!?]|\d+-{_MONTH}|{_MONTH}-\d+"
     r"|(class|cls|klasse|classe|clase|label|category|type|group|cluster|folder|species|item|object|id|img|image)[\W_]*"
     r"(\d+|[a-z])|(new|untitled) folder[\W\d_]*|(an? |the )?(photo|picture|image) of .*"
 )
 """Matches names that captions hardly ever contain: codes such as ``7``, ``c0``, ``n12345678``, ``bkl`` and ``3fa9c1``,
-words for a missing value or an answer (``nan``, ``yes``), lists such as ``['cat']`` and ``cat;dog``, numbered names
+words for a missing value or an answer (``nan``, ``yes``), errors of spreadsheets and the dates that they make of ranges
+(``#REF!``, and ``9-Mar`` for 3-9), lists such as ``['cat']`` and ``cat;dog``, numbered names
 such as ``class 01``, and whole captions such as ``a photo of a cat``."""
 
 _NO_LABEL = re.compile(

@@ -25,8 +25,9 @@ its author, such as ``Pelargonium capitatum (L.) L'Hér.``"""
 
 _WHOLE = re.compile(r"(\d{1,9})(\.0)?", re.ASCII)
 
-_NO_SENTENCE = re.compile(r"[\W\d_]*|n\d{8}")
-"""Matches a field without letters, and an id of WordNet, as ``imagenet_class_index.json`` has them."""
+_NO_SENTENCE = re.compile(r"[\W\d_]*|n\d{8}|(#|(?=.*\d))[\da-f]{6}|\S*[:/]\S*|\S+\.[a-z]\w{2,3}", re.I)
+"""Matches a field without letters, an id of WordNet, as ``imagenet_class_index.json`` has them, a colour such as
+``#ff8000``, an address, and the name of a file."""
 
 
 class Words(NamedTuple):
@@ -162,13 +163,15 @@ def _read_table(path: Path, names: Sequence[str]) -> list[list[str]]:
         lines = [line if " " in "".join(line[1:]) else [line[0], " ".join(line[1:])] for line in lines]
     rows = []
     for folder, *others in lines:
+        others = [field.replace("\xa0", " ") for field in others]
         if any(not field.isprintable() for field in others):
             raise UserError(f"the row of {folder!r} holds characters that do not print", where=where)
-        wnid, _, word = folder.partition(" ")
-        if re.fullmatch(r"n\d{8}", wnid):  # synonyms may follow the word, and a space the id
-            folder, others = wnid, [(word or "".join(others[:1])).split(",")[0], *others[1 : 1 if word else None]]
+        word = "".join(others[:1])
+        if found := re.fullmatch(r"(n\d{8})(?:\s+(.+))?", folder):  # space may follow the id, and synonyms the word
+            folder, others = found[1], [] if found[2] else others
+            word = re.sub(r"^\d+ (?=\D)", "", (found[2] or word).split(",")[0])
         if folder:
-            rows.append([folder, *(others[:1] or [""]), *filter(None, others[1:])])
+            rows.append([folder, word.replace("_", " "), *filter(None, others[1:])])
     return rows
 
 

@@ -66,10 +66,22 @@ def test_tables_of_words_may_have_spaces_or_row_numbers(table: str, tmp_path: Pa
     assert class_words(["0", "1"], tmp_path / "words.txt").sentences["1"] == ("a sea lion",)
 
 
-@pytest.mark.parametrize("form", ["{id} {word}, {more}", "{id}\t{word}, {more}", '{id},"{word}, {more}"'])
+def test_what_public_tables_of_words_hold_beside_them_is_no_prompt(tmp_path: Path) -> None:
+    """Regression: colours, addresses and names of files were the only prompts, and prompts said "sea_lion"."""
+    (tmp_path / "words.csv").write_text(
+        "0,sea_lion,#ff0000\n1,a\xa0dog,https://a.b/dog\n2,owl,ff8000\n3,fox,fox.jpeg\n"
+    )
+    found = class_words(list("0123"), tmp_path / "words.csv")
+    assert [*found.words.values()] == ["sea lion", "a dog", "owl", "fox"]
+    assert not any(found.sentences.values())
+
+
+@pytest.mark.parametrize(
+    "form", ["{id} {word}, {more}", "{id} 7 {word}, {more}", "{id}\t{word}, {more}", '{id},"{word}, {more}"']
+)
 def test_synonyms_of_synsets_are_no_part_of_the_word(form: str, tmp_path: Path) -> None:
     """Regression: with the words of Tiny ImageNet, prompts said "a photo of a dog, domestic dog, Canis familiaris"."""
-    rows = [("n02084071", "dog", "domestic dog, Canis familiaris"), ("n04037443", "race car", "racer")]
+    rows = [("n02084071", "dog", "domestic dog, Canis familiaris"), ("n04037443", "race_car", "racer")]
     lines = [form.format(id=wnid, word=word, more=more) for wnid, word, more in rows]
     (tmp_path / "words.txt").write_text("\n".join(lines))
     found = class_words(["n02084071", "n04037443"], tmp_path / "words.txt")
