@@ -100,8 +100,7 @@ def _candidates(settings: LinearProbeSettings) -> tuple[LinearProbeSettings, ...
     support_feature_views=lambda settings: settings.epochs,
     idle=(
         Idle(
-            ("learning_rate",),
-            {"search": "fixed", "config_selection": "best_on_test", "linear_probe": "as_published"},
+            ("learning_rate",), {"search": "fixed", "config_selection": "best_on_test", "linear_probe": "as_published"}
         ),
         Idle(_SEARCHED, {"search": "support"}),
         Idle(("search", *_SEARCHED), {"config_selection": "fixed"}, noted=True),

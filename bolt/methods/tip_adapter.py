@@ -40,10 +40,7 @@ PUBLISHED_RECIPE = TrainingRecipe(epochs=20, batch_size=32, learning_rate=1e-3, 
     baseline_crop=True,
     uses_validation=True,
     support_feature_views=lambda settings: settings.passes,
-    idle=(
-        *IDLE_IN_CACHE,
-        Idle([field.name for field in fields(CacheSettings)], {"tip_adapter": "sound"}, noted=True),
-    ),
+    idle=(*IDLE_IN_CACHE, Idle([field.name for field in fields(CacheSettings)], {"tip_adapter": "sound"}, noted=True)),
 )
 def adapt(task: Task, settings: CacheSettings) -> Adapted:
     """Build the cache, and choose alpha and beta as the settings and the protocol say."""

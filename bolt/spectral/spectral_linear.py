@@ -36,10 +36,9 @@ class _SpectralMap(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, s: Tensor, weight: Tensor, bias: Tensor | None, u: Tensor, v: Tensor) -> Tensor:
-        compute = x.dtype
-        if torch.is_autocast_enabled(x.device.type):
-            compute = torch.get_autocast_dtype(x.device.type)
-        with torch.autocast(x.device.type, enabled=False):
+        device = x.device.type
+        compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+        with torch.autocast(device, enabled=False):
             merged = torch.addmm(weight, u * s, v.mT).to(compute)
             x = x.to(compute)
             if ctx.needs_input_grad[1]:

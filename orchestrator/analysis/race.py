@@ -140,10 +140,7 @@ def _excess(bound: float, points: Floats, weights: Floats, step: float, to_spend
 
 
 def race(
-    scores_MDS: Floats,
-    known_MDS: NDArray[np.bool_] | None = None,
-    *,
-    smallest_difference: float = SMALLEST_DIFFERENCE,
+    scores_MDS: Floats, known_MDS: NDArray[np.bool_] | None = None, *, smallest_difference: float = SMALLEST_DIFFERENCE
 ) -> Race:
     """Return what a race has settled at the looks whose measurements are complete.
 

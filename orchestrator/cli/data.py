@@ -84,8 +84,7 @@ def list_datasets(
 @app.command()
 @options.with_options
 def prepare(
-    asked: AskedDatasets,
-    yes: Annotated[bool, typer.Option("--yes", help="do not ask before fetching")] = False,
+    asked: AskedDatasets, yes: Annotated[bool, typer.Option("--yes", help="do not ask before fetching")] = False
 ) -> None:
     """Fetch datasets.
 

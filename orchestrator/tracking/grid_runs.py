@@ -81,9 +81,8 @@ class GridRuns:
     @property
     def later(self) -> str:
         """Which command writes the runs that are missing, as text."""
-        return (
-            f"`python -m orchestrator sync {self._grid.given} --store {shlex.quote(self._store.url)}` continues later"
-        )
+        command = f"python -m orchestrator sync {self._grid.given} --store {shlex.quote(self._store.url)}"
+        return f"`{command}` continues later"
 
     def sync(self, results: GridResults, report: Path, console: Console, *, verify: bool = False) -> tuple[bool, str]:
         """Make the runs of the grid's MLflow experiment equal to the results.

@@ -43,14 +43,15 @@ def summary_runs(
     if not results:
         return []
     labels = {result.cell.id: describe(result) for result in results}
-    seeds: dict[tuple[str, ...], list[Result]] = defaultdict(list)
-    lines: dict[tuple[str, ...], list[Result]] = defaultdict(list)
+
+    def line_of(result: Result) -> tuple[str, ...]:
+        cell, method = result.cell, labels[result.cell.id].method
+        return cell.track, cell.protocol.name, cell.sources_rule, cell.backbone.name, cell.domain, method
+
+    lines = grouped(results, line_of)
+    seeds = grouped(results, lambda result: (*line_of(result), result.cell.dataset.name, str(result.cell.shots)))
     panels: dict[tuple[str, ...], dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for result in results:
-        cell, label = result.cell, labels[result.cell.id]
-        line = (cell.track, cell.protocol.name, cell.sources_rule, cell.backbone.name, cell.domain, label.method)
-        lines[line].append(result)
-        seeds[(*line, cell.dataset.name, str(cell.shots))].append(result)
+    for cell in (result.cell for result in results):
         panels[cell.place][cell.shots].add(cell.dataset.name)
     runs = [_aggregate(key, group, labels[group[0].cell.id], grid) for key, group in sorted(seeds.items())]
     runs += mean_runs(results, labels, verdicts, grid)

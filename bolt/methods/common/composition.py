@@ -185,8 +185,7 @@ class _ComposedTensor:
 def _contract(composed: _ComposedTensor, shared: _Shared, position: int, weight: Tensor) -> None:
     """Add one composed weight's contribution to the coefficients' gradient, and free the weight's own gradient."""
     gradient, weight.grad = weight.grad, None
-    if gradient is None:
-        return
+    assert gradient is not None, "PyTorch calls the hook after it has added up a gradient"
     shared.changed = True
     coefficients, bounds = shared.coefficients, shared.bounds
     if coefficients.grad is None:
