@@ -159,7 +159,8 @@ def _read_file(path: Path) -> Table:
 def _read_json_table(path: Path) -> Table:
     """Read a list of objects, or one object a line. Each object is a row.
 
-    A split file of CoOp is read, too: for each part, it has a list of [path, number, class name].
+    A split file of CoOp is read, too: for each part, it has a list of [path, number, class name]. So is a mapping from
+    images to labels. FiftyOne writes it under ``labels``, with positions in the list ``classes`` as labels.
     """
     text = path.read_text(encoding="utf-8-sig")
     lines = (line for line in text.split("\n") if line.strip())
@@ -172,6 +173,11 @@ def _read_json_table(path: Path) -> Table:
     if isinstance(rows, dict) and path.suffix.lower() == ".jsonl":
         rows = [rows]
     parts = rows.items() if isinstance(rows, dict) else ()
+    given = rows.get("labels", rows) if isinstance(rows, dict) else ()
+    if given and isinstance(given, dict) and all(isinstance(label, str | int) for label in given.values()):
+        classes = dict(enumerate(rows["classes"] if isinstance(rows.get("classes"), list) else ()))
+        if given is not rows or all(is_image(Path(image)) for image in given):
+            rows = [{"path": image, "label": classes.get(label, label)} for image, label in given.items()]
     listed_in = [(row, part) for part, given in parts if isinstance(given, list) for row in given]
     if listed_in and all(isinstance(row, list) and len(row) == 3 for row, _ in listed_in):
         rows = [{"path": row[0], "label": row[2], "split": part} for row, part in listed_in]

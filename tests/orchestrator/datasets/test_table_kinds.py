@@ -214,7 +214,21 @@ def test_a_table_of_json_or_spaces_is_read(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ['{"images": [], "annotations": []}', '{\n"images": []}', '"a"\n', "[" * 100_000, "",
+    ['{"0.png": "cat", "1.png": "dog"}', '{"classes": ["dog", "cat"], "labels": {"0": 1, "1": 0}}',
+     '{"classes": null, "labels": {"0": "cat", "1": "dog"}}'],
+)  # fmt: skip
+def test_json_may_map_images_to_labels(content: str, tmp_path: Path) -> None:
+    _csv(tmp_path, "path,label", "0", "1")
+    (tmp_path / "l.json").write_text(content)
+    table = read_table(tmp_path / "l.json")
+    assert table.columns["label"] == ["cat", "dog"]
+    assert find_layout(tmp_path / "l.json").names == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"images": [], "annotations": []}', '{"cat": 0, "dog": 1}', '{"labels": {"0": ["cat"]}}', '{\n"images": []}',
+     '"a"\n', "[" * 100_000, "",
      '{"path": {"0": "0.png", "1": "1.png"}, "label": {"0": "cat", "1": "dog"}}',
      '[{"path": "0.png", "label": ["cat"]}, {"path": "1.png", "label": ["dog"]}]'],
 )  # fmt: skip
