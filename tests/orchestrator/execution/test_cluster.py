@@ -56,10 +56,12 @@ def scripts(folder: Path) -> Iterator[Scripts]:
             STARTS_AFTER_A_TRY_TO_JOIN: pool.submit(
                 run_script, STARTS_AFTER_A_TRY_TO_JOIN, HOME=str(folder), STARTS="2", **proxy
             ),
-            MORE_THREADS_THAN_PROCESSORS: pool.submit(run_script, MORE_THREADS_THAN_PROCESSORS),
             IN_A_WORKER: pool.submit(run_below_uv, IN_A_WORKER, folder),
-            HAS_SETTINGS_AND_GARBAGE: pool.submit(run_script, HAS_SETTINGS_AND_GARBAGE),
+            HAS_THREADS_AND_GARBAGE: pool.submit(run_script, HAS_THREADS_AND_GARBAGE),
             WITHOUT_PRIVATE_MODULES: pool.submit(run_script, WITHOUT_PRIVATE_MODULES),
+            STOPPED_WHILE_RAY_ENDS_SLOWLY: pool.submit(run_script, STOPPED_WHILE_RAY_ENDS_SLOWLY),
+            "loses its raylet": pool.submit(run_script, LOSES_A_PROCESS, "/raylet"),
+            "loses its head": pool.submit(run_script, LOSES_A_PROCESS, "/gcs_server", "stop"),
         }
 
 
@@ -94,29 +96,10 @@ except KeyboardInterrupt:
 """
 
 
-def test_a_slow_end_of_ray_does_not_change_the_exit_code() -> None:
+def test_a_slow_end_of_ray_does_not_change_the_exit_code(scripts: Scripts) -> None:
     """The stopped work's frames hold references into Ray. Freeing one while Ray ended gave exit code 1."""
-    done = run_script(STOPPED_WHILE_RAY_ENDS_SLOWLY)
+    done = scripts[STOPPED_WHILE_RAY_ENDS_SLOWLY].result()
     assert done.returncode == 130, done.stdout + done.stderr
-
-
-MORE_THREADS_THAN_PROCESSORS = """
-from orchestrator.catalog import load_catalog
-from orchestrator.core.settings import RunSettings
-from orchestrator.execution.backend import ray_backend
-from orchestrator.planning.packing import Packing
-from orchestrator.util.machine import usable_processors
-from tests.helpers import cells as samples
-settings = RunSettings("store", threads=usable_processors() + 1)
-with ray_backend(settings, None, Packing(load_catalog()), 0, samples.cell(), print):
-    import ray
-    print(ray.cluster_resources()["CPU"] - settings.threads)
-"""
-
-
-def test_more_threads_than_processors_once_made_a_grid_wait_for_ever(scripts: Scripts) -> None:
-    done = scripts[MORE_THREADS_THAN_PROCESSORS].result()
-    assert done.stdout == "0.0\n", done.stderr
 
 
 def test_rays_own_message_about_another_version_names_both() -> None:
@@ -201,13 +184,12 @@ os._exit(0)  # as the command line leaves a lost cluster
 """
 
 
-def test_the_driver_ends_when_its_cluster_dies() -> None:
+@pytest.mark.parametrize(("lost", "said"), [("loses its raylet", "raylet has ended"), ("loses its head", "stopped")])
+def test_the_driver_ends_when_its_cluster_dies(lost: str, said: str, scripts: Scripts) -> None:
     """With ``stop``, a signal to all processes also stops the driver, which Ray once ended after a minute."""
-    with ThreadPoolExecutor() as pool:  # both only wait most of the time
-        started = [pool.submit(run_script, LOSES_A_PROCESS, *words) for words in (["/raylet"], ["/gcs_server", "stop"])]
-    for said, done in zip(("raylet has ended", "stopped"), [each.result() for each in started], strict=True):
-        assert said in done.stdout, done.stderr
-        assert done.returncode == 0, done.stderr
+    done = scripts[lost].result()
+    assert said in done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_local_instance_that_cannot_start_is_a_user_error() -> None:
@@ -215,18 +197,25 @@ def test_a_local_instance_that_cannot_start_is_a_user_error() -> None:
     assert "UserError: Ray could not start on this machine: " in done.stderr
 
 
-HAS_SETTINGS_AND_GARBAGE = """
+HAS_THREADS_AND_GARBAGE = """
 import os, signal, threading
-from orchestrator.execution.cluster import connect
-from orchestrator.execution.task_graph import GraphTask, run_graph_on_ray
+from orchestrator.catalog import load_catalog
+from orchestrator.core.settings import RunSettings
+from orchestrator.execution.backend import ray_backend
+from orchestrator.execution.task_graph import GraphTask
+from orchestrator.planning.packing import Packing
+from orchestrator.util.machine import usable_processors
+from tests.helpers import cells as samples
 
-connection = connect(None, cpus=1, worker_env={"OMP_NUM_THREADS": "3"})
-connection.__enter__()
-check = "import os; assert os.environ['OMP_NUM_THREADS'] == '3'"
-*_, end = run_graph_on_ray({"check": GraphTask(exec, (check,))})
+threads = usable_processors() + 1
+connection = ray_backend(RunSettings("", threads=threads), None, Packing(load_catalog()), 0, samples.cell(), print)
+backend = connection.__enter__()
+check = f"import os; assert os.environ['OMP_NUM_THREADS'] == '{threads}'"
+*_, end = backend.run_graph({"check": GraphTask(exec, (check,))})
 print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, end.kind)
 
 import ray
+print(ray.cluster_resources()["CPU"] - threads)
 
 class Cycle:
     \"\"\"A reference cycle that holds an object reference of Ray, as Tune leaves them.\"\"\"
@@ -252,11 +241,14 @@ print(os.getenv("OMP_NUM_THREADS"), os.getenv("PYTHONPATH"))
 """
 
 
-def test_workers_get_the_environment_and_garbage_does_not_end_the_driver_at_rays_end(scripts: Scripts) -> None:
-    """Another thread's work can start the garbage collector at that moment; this has ended a driver before."""
-    done = scripts[HAS_SETTINGS_AND_GARBAGE].result()
+def test_workers_get_their_threads_and_garbage_does_not_end_the_driver_at_rays_end(scripts: Scripts) -> None:
+    """More threads than processors once made a grid wait for ever. The garbage collector once ended the driver.
+
+    Another thread's work can start the collector at the moment when Ray ends.
+    """
+    done = scripts[HAS_THREADS_AND_GARBAGE].result()
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["True", "finished", "None", "None"], done.stderr
+    assert done.stdout.split() == ["True", "finished", "0.0", "None", "None"], done.stderr
 
 
 WITHOUT_PRIVATE_MODULES = """
