@@ -30,13 +30,13 @@ _ALIKE = r"[\W_]*(?:set|data|dataset|images?|imgs?|split|folder)"
 _NAMES_OF_PARTS = {part: re.compile(rf"(?:{'|'.join(names)})(?:{_ALIKE})*") for part, names in PARTS.items()}
 """Part -> pattern of its name: a usual name, then any number of words such as ``set``, as in ``training_set``."""
 
-_PORTION = r"(?:fold|split|batch|chunk|shard)[\W_]*\d+"
+_PORTION = r"(?:fold|split|batch|chunk|shard)[\W_]*(?:\d+|[a-d](?![^\W\d_]))"
 
 _LIKE_PARTS = re.compile(
     r"(?<![^\W\d_])(train|training|trainset|trn|test|testing|testset|tst|val|valid|validation|eval|evaluation|dev"
-    r"|hold[\W_]?out|query|gallery|learn|pred|prediction|predictions|unlabell?ed"
+    r"|hold[\W_]?out|query|gallery|support|learn|pred|prediction|predictions|unlabell?ed"
     r"|entrenamiento|entra[iî]nement|apprentissage|treino|treinamento|addestramento"
-    rf"|trainingsdaten|testdaten|validierung|pruebas?|teste|обучение|тест)(?![^\W\d_])|({_PORTION}|images?(?:[\W_]*part)?[\W_]*\d+)"
+    rf"|trainingsdaten|testdaten|validierung|pruebas?|teste|обучение|тест)[ab]?(?![^\W\d_])|({_PORTION}|images?(?:[\W_]*part)?[\W_]*\d+)"
     r"|(训练|訓練|学習|학습|훈련)|(测试|測試|テスト|테스트)|(验证|驗證|検証|검증)"
 )
 """Pattern of a folder's name that suggests a part: words such as ``train`` in several languages, or a numbered fold,

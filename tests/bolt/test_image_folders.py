@@ -66,7 +66,7 @@ def test_a_class_called_test_is_no_part_and_a_folder_of_the_usual_name_is_the_pa
     [
         "train test", "seg_pred seg_train seg_test", "train2017 val2017 annotations", "1_train 2_test",
         "Trainingsdaten Testdaten", "entrenamiento prueba", "训练集 测试集", "fold1 fold2", "images labels",
-        "JPEGImages SegmentationClass",
+        "JPEGImages SegmentationClass", "trainA trainB testA testB", "support query", "Fold_A Fold_B",
     ],
 )  # fmt: skip
 def test_parts_and_annotations_are_no_classes(names: str, tmp_path: Path) -> None:
