@@ -67,7 +67,7 @@ def changed_places(places: Iterable[Place]) -> frozenset[Place]:
 
 
 def seedless_methods(drawn: Iterable[tuple[str, int, int]]) -> frozenset[str]:
-    """Return the labels that have neither k nor seed. Verdicts compare their scores at every k.
+    """Return the labels of the methods that have neither k nor seed. Verdicts compare their scores at every k.
 
     If nothing has a k or a seed, no label is returned. ``drawn``: label, k and seed of each row or cell.
     """

@@ -35,7 +35,7 @@ class PairedTests:
         lower, upper: ends of the two-sided interval, by default of 95 %; NaN with fewer than two shared datasets.
         p_first: one-sided p-value for "the first method is better"; 1 without a test.
         p_second: one-sided p-value for "the second method is better"; 1 without a test.
-        deviation: standard deviation of one dataset's difference; NaN with fewer than two shared datasets.
+        deviation: standard deviation of the differences over datasets; NaN with fewer than two shared datasets.
         n: number of shared datasets.
     """
 

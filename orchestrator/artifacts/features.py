@@ -183,7 +183,7 @@ class SupportFeatures(ArtifactSpec):
         return self._encoded.image_count(catalog) * (self.views + 1)
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
-        """Write ``features_VND`` (V + 1, N, D) of every view, and the images' positions in the split, ``indices_N``."""
+        """Write ``features_VND``, of view 0 and of each augmented view, and ``indices_N``, positions in the split."""
         pool = support_pool(self.support, cache)
         indices = pool.indices
         if self.shots is not None:

@@ -112,7 +112,7 @@ def _unchanged(shared: Sequence[Tensor]) -> Iterator[None]:
     finally:
         if changed := [each._version for each in shared] != before:
             clear_artifact_caches()
-    if changed:  # an error of the block itself is passed on instead
+    if changed:  # not reached after an error of the block, which is passed on
         what = "the method changed a frozen tower or features of views in place, which other cells use: "
         raise ValueError(f"{what}change a copy, such as backbone.tower.copy()")
 

@@ -42,7 +42,7 @@ def report(
     """
     if (grid not in (None, FIELD)) if published else (grid is None):
         hint = f"for example: report demo, report --published, report --published {FIELD}"
-        raise UserError("give report either a grid or --published", hint=hint)
+        raise UserError("`report` takes either a grid or --published", hint=hint)
     if reprinted and not (published and grid):
         raise UserError(f"this option needs --published {FIELD}", where="--reprinted", hint="leave it out")
     if published and (metric or set_):

@@ -136,7 +136,7 @@ def was_raced(last: Status | None, planned: bool) -> bool:
 
 
 def _words(last: Status | None) -> list[str]:
-    """Return the words of the command line of a grid's last run; none without a run."""
+    """Return the arguments of the command that ran a grid last; an empty list if the grid has not run."""
     return shlex.split(last.command) if last else []
 
 

@@ -1,4 +1,4 @@
-"""What methods cost: accuracy against costs as a table and as figures, and the images per class that methods need.
+"""What methods cost: accuracy against costs as a table and as figures, and the images per class for the same accuracy.
 
 A method is on the Pareto frontier if no cheaper method is better.
 """
@@ -113,7 +113,7 @@ def _frontiers(group: ComparisonGroup, means: Mapping[str, Summary], verdict: Ve
 
 
 def _frontiers_text(grid: GridResults, found: Mapping[str, list[str]], most: int) -> str:
-    """Return a sentence for each kind of cost in ``found``, with at most ``most`` of the methods on its frontier."""
+    """Return a sentence for each kind of cost in ``found``: it names the methods on the frontier, at most ``most``."""
     own = {_KINDS[kind][0]: [grid.display_names[m] for m in methods] for kind, methods in found.items() if methods}
     return " ".join(f"Pareto frontier for {words}: {listed(names, most)}." for words, names in own.items())
 

@@ -221,7 +221,7 @@ class _PaperTable:
             name: the method's name. In ``position``, it replaces the label when the published accuracy is looked up.
         """
         printed = replace(position, method=name)
-        zero_shot = self.printed.get(replace(printed, shots=0))  # zero-shot has one number for every k
+        zero_shot = self.printed.get(replace(printed, shots=0))  # the paper prints one zero-shot number, valid at all k
         published = self.printed.get(printed, zero_shot)
         if kind == "published":
             return replace(number(published), notes=self._notes(vars(printed)))

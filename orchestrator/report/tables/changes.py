@@ -69,8 +69,8 @@ def effects_table(grid: GridResults) -> Table | None:
     note = (
         "Accuracy with the switch minus accuracy without it, in points: mean ± sample standard deviation over "
         "the n test splits (of every backbone, dataset, k and seed) on which the method was measured both ways. "
-        "Seeds of one dataset are not independent of each other. No effect: every class has the same "
-        "numbers of images and of correct images both ways."
+        "Seeds of one dataset are not independent of each other. 'No effect' means that every class has the same "
+        "numbers of images and of correct images with and without the switch."
     )
     header = ("switch", "base", "track", "method", "effect", "points", "n")
     table = Table("effects", "Effects of single switches", note, header, tuple(rows), text_columns=5)
