@@ -54,7 +54,7 @@ def record_checksums(entry: DatasetEntry, data_root: Path) -> list[str]:
 
 
 def shared_images(entry: DatasetEntry, data_root: Path, catalog: Catalog) -> dict[str, int]:
-    """Return the user's datasets that share image files with ``entry``: name -> number of its files.
+    """Return the user's datasets that share image files with ``entry``: name -> number of its images in such files.
 
     Datasets without a record of their files are skipped, and so are those that state ``entry`` in ``images_of``.
     """
@@ -64,7 +64,7 @@ def shared_images(entry: DatasetEntry, data_root: Path, catalog: Catalog) -> dic
             if not mine:
                 files = _image_files(entry, data_root, _read(entry, data_root) or {})
                 mine = {image.digest for image in files.values()}
-            if number := len(mine & {image.digest for image in recorded.values()}):
+            if number := sum(image.digest in mine for image in recorded.values()):
                 shared[name] = number
     return shared
 

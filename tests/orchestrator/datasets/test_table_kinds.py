@@ -196,6 +196,17 @@ def test_a_label_that_is_no_number_is_missing(tmp_path: Path) -> None:
         find_layout(tmp_path / "list.parquet")
 
 
+def test_the_images_in_a_file_that_two_datasets_read_are_counted(folder: Path) -> None:
+    """Regression: a parquet file with coarse and fine labels, added for both, counted as one image."""
+    images = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))]
+    table = pa.table({"image": images, "fine": ["cat", "dog"] * 3, "coarse": ["pet", "wild"] * 3})
+    pq.write_table(table, folder / "both.parquet")
+    add_table(folder / "both.parquet", columns={"label": "fine"})
+    options = DatasetOptions(name="other", columns={"label": "coarse"})
+    added = add_dataset(folder / "both.parquet", [folder.parent / "mine.yaml"], options)
+    assert added.notes[-1].startswith("images that mine has as well: 6;")
+
+
 ROWS = [{"file_name": "0.png", "label": "cat"}, {"file_name": "1.png", "label": "dog", "text": "a\u2028b"}]
 WRITTEN = {
     "l.json": json.dumps(ROWS, indent=1),
