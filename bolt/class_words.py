@@ -22,15 +22,17 @@ _NUMBERED = re.compile(
 _MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
 _CODE = re.compile(
     r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+|true|false|yes|no|.*[][{}|;].*"
-    rf"|[<(\\#]*(n|nan|n/?a|none|null)[)>]?|#(ref|name|value|div/0)[!?]|\d+-{_MONTH}|{_MONTH}-\d+"
+    rf"|[<(#]*(n|nan|n/?a|none|null)[)>]?|#(ref|name|value|div/0)[!?]|\d+-{_MONTH}|{_MONTH}-\d+"
     r"|(class|cls|klasse|classe|clase|label|category|type|group|cluster|folder|species|item|object|id|img|image"
     r"|part|set|subset|data|round|volume|disk|upload)[\W_]*(\d+|[a-z])|\d+x\d+|[1-9]\d\d[^\W\d]\w{4}"
-    r"|(new|untitled) folder[\W\d_]*|(an? |the )?(photo|picture|image) of .*"
+    r"|.*\\.*|([^/]*/){2}.*|(\.|train|test|val|data|images?)/.*|(new|untitled) folder[\W\d_]*"
+    r"|(an? |the )?(photo|picture|image) of .*"
 )
 """Matches names that captions hardly ever contain: codes such as ``7``, ``c0``, ``n12345678``, ``bkl`` and ``3fa9c1``,
 words for a missing value or an answer (``nan``, ``yes``), errors of spreadsheets and the dates that they make of ranges
 (``#REF!``, and ``9-Mar`` for 3-9), lists such as ``['cat']`` and ``cat;dog``, numbered names such as ``class 01``,
-sizes (``128x128``), folders of cameras (``100canon``), and whole captions such as ``a photo of a cat``."""
+sizes (``128x128``), folders of cameras (``100canon``), paths (``train/cat``), and whole captions such as ``a photo of
+a cat``."""
 
 _NO_LABEL = re.compile(
     r"(un|not )(labell?ed|annotated|known|sure|sorted|assigned|classified|categori[sz]ed|defined|determined|used)"
@@ -39,7 +41,7 @@ _NO_LABEL = re.compile(
 )
 """Matches what people call the images that have no label yet, and images that were set aside or made from others."""
 
-_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
+_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 """Matches characters that spreadsheets and web pages leave in texts, and that nobody sees."""
 
 _COPY = re.compile(r"(.+?)[ _-]+(\(\d+\)|aug(ment\w*)?[\W\d_]*|\(?(copy|kopie|copie|copia)\)?( ?\(?\d+\)?)?)", re.I)
