@@ -29,16 +29,18 @@ If tifffile is installed, it reads the TIFFs whose bands, planes or number forma
 """
 
 import math
+import os
 import struct
 import zlib
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageFile
 
 from bolt.clip.measured_values import STATE_RANGE, read_values, to_8_bit, white_of
 from bolt.clip.picture_files import (
@@ -182,6 +184,9 @@ def reading_notes(found: Iterable[ReadAs], reading: Reading = UPRIGHT) -> list[s
 def _open(source: ImageSource, reading: Reading) -> Image.Image:
     image: Image.Image | None
     remarks: tuple[str, ...]
+    if isinstance(source, ImageFile.ImageFile) and source.format == "TIFF" and source.tile and not source.tell():
+        source.load()  # which closes the file, but may give other pixels than the file's
+        source = Path(os.fsdecode(source.filename)) if os.path.isfile(source.filename) else source
     if isinstance(source, Image.Image):
         source.load()  # Pillow turns a TIFF upright here
         if _INFO in source.info:  # this function has made the image, so its values are 0 to 255 already

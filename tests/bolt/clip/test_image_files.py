@@ -237,7 +237,17 @@ def test_a_tiff_on_its_side_is_not_scrambled(tmp_path: Path, mode: str) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     upright.transpose(STORED[6]).save(tmp_path / "a.tif", exif=exif)
-    assert np.array_equal(np.asarray(open_image(tmp_path / "a.tif")), np.asarray(open_image(upright)))
+    for source in (tmp_path / "a.tif", Image.open(tmp_path / "a.tif")):
+        assert np.array_equal(np.asarray(open_image(source)), np.asarray(open_image(upright)))
+
+
+def test_an_open_image_is_read_as_its_file_at_its_frame(tmp_path: Path) -> None:
+    pages = [Image.new("L", (3, 3), value) for value in (10, 20)]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    with Image.open(tmp_path / "a.tif") as first, Image.open(tmp_path / "a.tif") as second:
+        second.seek(1)
+        found = [pixel(open_image(image)) for image in (first, second, first.point(lambda value: value + 1))]
+    assert found == [10, 20, 11]
 
 
 def test_a_tiffs_palette_may_have_eight_bits(tmp_path: Path) -> None:
