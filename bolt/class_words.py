@@ -26,13 +26,13 @@ _CODE = re.compile(
     r"|(class|cls|klasse|classe|clase|label|category|type|group|cluster|folder|species|item|object|id|img|image"
     r"|part|set|subset|data|round|volume|disk|upload)[\W_]*(\d+|[a-z])|\d+x\d+|[1-9]\d\d[^\W\d]\w{4}"
     r"|.*\\.*|([^/]*/){2}.*|(\.|train|test|val|data|images?)/.*|(new|untitled) folder[\W\d_]*"
-    r"|(an? |the )?(photo|picture|image) of .*"
+    r"|b?['\"].*['\"]|[\w ]*\w\(.*\)|.*,|(an? |the )?(photo|picture|image) of .*"
 )
 """Matches names that captions hardly ever contain: codes such as ``7``, ``c0``, ``n12345678``, ``bkl`` and ``3fa9c1``,
 words for a missing value or an answer (``nan``, ``yes``), errors of spreadsheets and the dates that they make of ranges
-(``#REF!``, and ``9-Mar`` for 3-9), lists such as ``['cat']`` and ``cat;dog``, numbered names such as ``class 01``,
-sizes (``128x128``), folders of cameras (``100canon``), paths (``train/cat``), and whole captions such as ``a photo of
-a cat``."""
+(``#REF!``, and ``9-Mar`` for 3-9), lists and code such as ``['cat']``, ``cat;dog`` and ``b'cat'``, numbered names such
+as ``class 01``, sizes (``128x128``), folders of cameras (``100canon``), paths (``train/cat``), and whole captions such
+as ``a photo of a cat``."""
 
 _NO_LABEL = re.compile(
     r"(un|not )(labell?ed|annotated|known|sure|sorted|assigned|classified|categori[sz]ed|defined|determined|used)"

@@ -19,7 +19,7 @@ from bolt.clip.picture_files import register_formats
 PARTS = {
     "train": ("train", "training", "trainval", "trn"),
     "test": ("test", "testing", "tst"),
-    "val": ("val", "valid", "validation", "dev"),
+    "val": ("val", "valid", "validation", "vld", "dev"),
 }
 """Part -> the usual names of its folder, in lower case."""
 

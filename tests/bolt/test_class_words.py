@@ -53,6 +53,10 @@ def test_class_words_come_from_folder_names(named: dict[str, str]) -> None:
         (["['cat']", "dog|cat", "cat;big", "nan"], "an image: \"['cat']\", 'dog|cat', 'cat;big', 'nan';"),
         (["9-Mar", "Oct-19", "#N/A", "\\N"], "an image: '9-mar', 'oct-19', '#n/a', "),
         (["may", "<NA>", "#REF!", "mig-29"], "an image: '<na>', '#ref!';"),
+        (
+            ["b'cat'", "'dog'", "tensor(1)", "np.int64(0)", "corn (maize)"],
+            "an image: \"b'cat'\", \"'dog'\", 'tensor(1)', 'np",
+        ),
         (["train/cat", "C:\\x", "a/b/c", "top/vest"], "an image: 'train/cat', 'c:\\\\x', 'a/b/c';"),
         (["part1", "Set 2", "128x128", "101CANON"], "an image: 'part1', 'set 2', '128x128', '101canon';"),
         (["class_01", "Label-2", "New folder (3)", "group"], "an image: 'class 01', 'label-2', 'new folder (3)';"),

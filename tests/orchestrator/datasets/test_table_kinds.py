@@ -447,7 +447,7 @@ def test_a_column_that_numbers_other_things_is_no_split(tmp_path: Path) -> None:
 
 def test_a_column_of_short_names_for_the_parts_states_them(tmp_path: Path) -> None:
     """Regression: the user's own parts were divided anew."""
-    table = _csv(tmp_path, "path,label,phase", "cat,trn", "dog,trn", "cat,tst", "dog,tst")
+    table = _csv(tmp_path, "path,label,phase", "cat,trn", "dog,trn", "cat,tst", "dog,tst", "cat,vld")
     assert find_layout(table).route["columns"]["split"] == "phase"
 
 
