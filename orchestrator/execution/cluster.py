@@ -27,6 +27,7 @@ RAY_ENVIRONMENT = {
     "RAY_ENABLE_AUTO_CONNECT": "0",  # with 1, a thread that calls Ray after the shutdown starts another Ray instance
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # workers stay in the folder where they started: relative store paths depend on it
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a task or cell that requests no GPU sees no GPU
+    "RAY_prestart_worker_first_driver": "0",  # with 1, a worker for each CPU starts at once, and cells do not use it
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # under `uv run`, Ray would copy the working folder, photographs included
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
 }

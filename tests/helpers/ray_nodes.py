@@ -194,6 +194,7 @@ class MultiNodeCluster(Service):
             "RAY_AUTH_TOKEN_PATH": str(token),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_worker_niceness": "0",  # see tests/conftest.py
+            "RAY_prestart_worker_first_driver": "0",  # what starts ahead lacks the job's environment
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
         }

@@ -94,6 +94,9 @@ def count_ends(events: list[CellEvent]) -> Counter[str]:
 def test_a_local_instance_reports_its_resources_and_is_closed_to_others(cluster: Resources) -> None:
     import ray
 
+    words = [word for child in psutil.Process().children(recursive=True) for word in child.cmdline()]  # the first test
+    idle = [word for word in words if word == "ray::IDLE" or word.endswith("default_worker.py")]
+    assert not idle, "Ray once started a worker for each CPU, and cells did not use it"
     resources = ray.cluster_resources()
     assert (resources["CPU"], resources["GPU"], cluster) == (2, 2, Resources(0, 0))
     found = [listening(child) for child in psutil.Process().children()]
