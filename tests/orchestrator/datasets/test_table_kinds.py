@@ -431,6 +431,7 @@ def _csv(folder: Path, head: str, *rows: str) -> Path:
      ("training_set", "1", "0"), ("is_valid", "False", "True"), ("used_for_training", "1", "0"),
      ("Train?", "yes", "no"), ("holdout", "0", "1"), ("train_or_test", "1", "0"), ("partition", "0", "2"),
      ("split_id", "1", "3"), ("set", "train_1", "test_1"), ("cam", "gallery", "query"), ("set", "dev", "test"),
+     ("set", "tr", "te"), ("set", "labeled", "unlabeled"),
      ("ensemble", "entraînement", "test")],
 )  # fmt: skip
 def test_a_column_that_marks_training_rows_is_not_ignored(column: str, yes: str, no: str, tmp_path: Path) -> None:
