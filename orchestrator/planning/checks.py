@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.errors import UserError
-from orchestrator.util.grouping import grouped
 from orchestrator.util.units import human_bytes, listed
 
 SHOWN = 4
@@ -99,10 +99,11 @@ def check_disk_space(plan: Plan, store: Store, budget: int | None = None) -> Non
         limit, where = f"more than the {human_bytes(free)} that are free", store.url
     else:
         return
-    kinds = grouped(plan.missing, lambda spec: (spec.title, spec.shrink_hint))
-    sizes = {kind: sum(spec.size_bytes(plan.catalog) for spec in specs) for kind, specs in kinds.items()}
-    largest = sorted(kinds, key=lambda kind: -sizes[kind])[:SHOWN]
-    lines = [f"{human_bytes(sizes[kind]):>10}  {kind[0]} ({len(kinds[kind])}): {kind[1]}" for kind in largest]
+    sizes = defaultdict[tuple[str, str], list[int]](list)
+    for spec in plan.missing:
+        sizes[spec.title, spec.shrink_hint].append(spec.size_bytes(plan.catalog))
+    largest = sorted(sizes.items(), key=lambda item: -sum(item[1]))[:SHOWN]
+    lines = [f"{human_bytes(sum(each)):>10}  {title} ({len(each)}): {hint}" for (title, hint), each in largest]
     what = f"the artifacts to build take about {human_bytes(needed)}, {limit}; nothing was started"
     hint = "--only and --set make the plan smaller; --store can name a folder on another disk"
     raise UserError("\n".join([what, *lines]), where=where, hint=hint)
