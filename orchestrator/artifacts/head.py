@@ -99,10 +99,8 @@ class EqualClasses:
     def sentence(self) -> str:
         """The classes in one line: ``pets: 3 distinct vectors for 4 classes under vit-b-32, equal: cat = dog``."""
         groups = [" = ".join(group[:SHOWN_CLASSES]) + " = ..." * (len(group) > SHOWN_CLASSES) for group in self.shared]
-        return (
-            f"{self.dataset}: {pluralize(self.distinct, 'distinct vector')} for {self.classes} classes under "
-            f"{self.backbone}, equal: {listed(groups, SHOWN_GROUPS, '; ')}"
-        )
+        vectors = f"{pluralize(self.distinct, 'distinct vector')} for {self.classes} classes under {self.backbone}"
+        return f"{self.dataset}: {vectors}, equal: {listed(groups, SHOWN_GROUPS, '; ')}"
 
 
 def equal_classes_of(store: Store, head: Head) -> EqualClasses | None:

@@ -58,14 +58,11 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
             cause = deeper  # the connection's own error says more than the error that the hub makes of it
         reason = shorten(" ".join(str(cause).split()) or type(error).__name__)
         reason += "; HF_HUB_OFFLINE is set" if constants.is_offline_mode() else ""
-        weights = entry.weights.hub or entry.weights.pretrained
-        raise UserError(
-            f"the weights {weights} of backbone {entry.name} cannot be fetched: {reason}",
-            where=where,
-            hint="run the command once where the network reaches huggingface.co, or copy the cache of another machine "
-            "(~/.cache/huggingface, ~/.cache/clip)\n  "
-            + "\n  ".join(("or add a file of weights: python -m orchestrator backbones add --help", *instead)),
-        ) from None
+        what = f"the weights {entry.weights.hub or entry.weights.pretrained} of backbone {entry.name} cannot be fetched"
+        copy = "or copy ~/.cache/huggingface and ~/.cache/clip of another machine"
+        hint = f"run the command once where the network reaches huggingface.co, {copy}"
+        other = "or add a file of weights: python -m orchestrator backbones add --help"
+        raise UserError(f"{what}: {reason}", where=where, hint="\n  ".join((hint, other, *instead))) from None
 
 
 def has_weights(entry: BackboneEntry) -> bool:
@@ -230,9 +227,7 @@ def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> User
     else:
         name = entry.weights.pretrained
         fetch = f"import open_clip; open_clip.create_model('{architecture}', pretrained='{name}')"
-    what = (
-        f"the weights {name} of backbone {entry.name} are not on this machine, and nothing is fetched while cells run"
-    )
+    what = f"the weights {name} of backbone {entry.name} are not on this machine, and cells fetch nothing"
     return UserError(f"{what}: {reason}", hint=f'fetch them once: python -c "{fetch}"')
 
 

@@ -147,19 +147,18 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     if reads.meta_recipe is not None:  # such a method meta-learns on the datasets of the cell's sources
         datasets = tuple(DatasetRef(source.dataset, source.digest) for source in cell.sources)
         meta_start = MetaStart(cell.backbone, datasets, size, reads.meta_recipe)
-    support = features = whole_test_images = validation_features = view_features = None
+    support = features = validation_features = view_features = None
     if reads.uses_support and track.gives_support:
         support = support_images(cell, catalog)
         if reads.feature_views is not None:
             shots = _feature_shots(cell, reads)
             features = SupportFeatures(cell.backbone, support, size, views, reads.feature_views, shots)
-    if reads.crops:
-        whole_test_images = Images(cell.dataset, "test_whole", size)
     if reads.uses_validation and cell.protocol.validation != "none":
         validation_features = ValidationFeatures(cell.backbone, cell.dataset, size)
     if reads.test_views:
         crops = replace(views, light=False, smallest=COOP_SMALLEST_CROP)
         view_features = TestViewFeatures(cell.backbone, cell.dataset, size, cell.seed, crops, reads.test_views)
+    with_own_words = [dataset for dataset in cell.evaluate_on if track.own_words and dataset != cell.dataset]
     drawn_from_test = reads.uses_support and track.support_split(cell.protocol) == "test"
     return CellArtifacts(
         head=Head(cell.backbone, cell.dataset, size),
@@ -167,16 +166,12 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
         validation_images=Images(cell.dataset, "train", size) if scored_on_validation(cell) else None,
         unscored=support_images(cell, catalog) if drawn_from_test else None,
         meta_start=meta_start,
-        whole_test_images=whole_test_images,
+        whole_test_images=Images(cell.dataset, "test_whole", size) if reads.crops else None,
         support_images=support,
         support_features=features,
         views=views,
         sources=cell.sources if METHODS[cell.method.name].uses_source_models else (),
-        own_heads=tuple(
-            Head(cell.backbone, dataset, size)
-            for dataset in cell.evaluate_on
-            if track.own_words and dataset != cell.dataset
-        ),
+        own_heads=tuple(Head(cell.backbone, dataset, size) for dataset in with_own_words),
         validation_features=validation_features,
         view_features=view_features,
     )

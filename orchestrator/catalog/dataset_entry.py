@@ -248,8 +248,7 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
     folder, how_to_get = dataset_folder(entry, data_root), _how_to_get(entry, data_root)
     if data_root is None:
         hint = f"pass --data-root PATH or set BOLT_DATA; the images are then read from PATH/{folder}"
-        if entry.is_prepared:
-            hint += f"\n  {how_to_get}"
+        hint += f"\n  {how_to_get}" * entry.is_prepared
         return UserError(f"dataset {entry.name} is read from a folder, and no data root is given", hint=hint)
     if not (absent := entry.route.missing(folder, entry.splits.recipe)):
         return None

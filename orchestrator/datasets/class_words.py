@@ -132,9 +132,8 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     if table and foreign:
         notes.append(f"rows of {table.name} that name no class: {len(foreign)}, such as {foreign[0]!r}")
     if table and numbers:
-        notes.append(
-            f"fields of {table.name} without words, which are no sentences: {len(numbers)}, such as {numbers[0]!r}"
-        )
+        what = f"fields of {table.name} without words, which are no sentences"
+        notes.append(f"{what}: {len(numbers)}, such as {numbers[0]!r}")
     words = {name: given.get(name) or made.words[name] for name in names}
     with explained(ValueError, where=f"--words {table}" if table else ""):
         bolt_words.check_distinct([*words.values()], names)

@@ -106,15 +106,10 @@ def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
         images, expected = len(found.train) + len(found.test), entry.sizes.train + entry.sizes.test
         if len(found.class_names) == entry.classes and images >= FEWEST * expected:
             return None
-        why = f"it has {len(found.class_names)} classes and {images:,} images; "
-        why += f"the catalog says {entry.classes} classes and {expected:,} images"
-    hint = f"rename the folder; to add images of your own: python -m orchestrator data add {folder} "
-    hint += f"--name my-{entry.name}"
+        why = f"it has {len(found.class_names)} classes and {images:,} images, not {entry.classes} and {expected:,}"
+    hint = f"rename the folder; to add your images: python -m orchestrator data add {folder} --name my-{entry.name}"
     if any(folder.glob("split_zhou_*.json")) or any((folder / name).exists() for name in ("variants.txt", "images")):
-        hint = (
-            "it looks like a folder of the few-shot benchmark, whose datasets are called eleven_... (`data list "
-            f"--domain eleven`); to use {entry.name} itself, give another --data-root"
-        )
+        hint = f"for the few-shot benchmark, see `data list --domain eleven`; for {entry.name}, give another data root"
     return UserError(f"{folder} is not the dataset {entry.name} of the catalog: {why}", hint=hint)
 
 

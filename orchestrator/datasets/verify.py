@@ -207,10 +207,8 @@ def image_notes(found: Verified, raw: RawDataset) -> list[str]:
     if (smallest := min(train)) < max(USUAL_SHOTS):
         word = raw.class_names[train.index(smallest)]
         possible = ", ".join(str(k) for k in USUAL_SHOTS if k <= smallest)
-        notes.append(
-            f"the smallest class, {word!r}, has {pluralize(smallest, 'training image')}: k can be {possible}; "
-            "more only with --set protocol.short_classes=take_all"
-        )
+        note = f"the smallest class, {word!r}, has {pluralize(smallest, 'training image')}: k can be {possible}"
+        notes.append(f"{note}; more only with --set protocol.short_classes=take_all")
     return notes
 
 

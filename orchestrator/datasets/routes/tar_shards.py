@@ -53,8 +53,7 @@ def _bytes_of(shard: Path, start: int, size: int) -> io.BytesIO:
 
 def is_table(path: Path) -> bool:
     """Return whether a path is a file or a pattern such as ``{train,test}.csv``, and not a folder of images."""
-    several = path.suffix.lower() == ".tar" or files_of(path) != [path]
-    return path.is_file() or (several and not path.is_dir())
+    return path.is_file() or (not path.is_dir() and (path.suffix.lower() == ".tar" or files_of(path) != [path]))
 
 
 def folder_of(pattern: Path) -> Path:
