@@ -23,6 +23,8 @@ _SENTENCE = re.compile(rf"{_PROMPT}|(\S+\s+){{3,}}(?!(sub)?spp?\.|etc\.)[^\WA-Z]
 """Matches what stands in the column of the word by mistake: a prompt, or a sentence. It does not match a species with
 its author, such as ``Pelargonium capitatum (L.) L'Hér.``"""
 
+_ARTICLE = re.compile(r"^(an?|the)\s+", re.I)
+_BULLET = re.compile(r"^(\d{1,2}[.)]|[-*•])\s+")
 _WHOLE = re.compile(r"(\d{1,9})(\.0)?", re.ASCII)
 
 _NO_SENTENCE = re.compile(r"[\W\d_]*|n\d{8}|(#|(?=.*\d))[\da-f]{6}|\S*[:/]\S*|\S+\.[a-z]\w{2,3}", re.I)
@@ -91,7 +93,7 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     another number than the data's. Also for a class with two words or with a sentence as its word, and for two classes
     with the same words or sentences.
     """
-    rows = _read_table(table, names) if table else []
+    rows, remarks = _read_table(table, names) if table else ([], [])
     if rows and rows[0][0].casefold() in _HEADERS and rows[0][0] not in names:
         rows = rows[1:]
     by_plain = _by_plain(names)
@@ -111,6 +113,8 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
             raise UserError(what, where=f"--words {table}", hint="keep one word; further columns are sentences")
         sentences[name] += tuple(text for text in texts if not _NO_SENTENCE.fullmatch(text))
         numbers += filter(_NO_SENTENCE.fullmatch, texts)
+    if all(map(_ARTICLE.match, given.values())):  # prompts have one
+        given = {name: _ARTICLE.sub("", word) for name, word in given.items()}
     if table and len(foreign) == len(rows):
         hint = f"{_ROW}; the class folders are {', '.join(names[:5])}"
         raise UserError("the table names no class of the images", where=f"--words {table}", hint=hint)
@@ -126,7 +130,7 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
         other = min(counted.difference(map(int, names)), default=0)
         what = f"the table has a class {other}, which the images lack, and no class {next(iter(made.words))}"
         raise UserError(what, where=f"--words {table}", hint="count the classes of both from the same number")
-    notes = [*made.notes]
+    notes = [*made.notes, *remarks]
     if table and (lacking := [name for name in made.words if not sentences[name]]):
         notes.append(f"classes without a word in {table.name}: {', '.join(lacking[:5])}")
     if table and foreign:
@@ -140,8 +144,10 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     return Words(words, sentences, tuple(notes))
 
 
-def _read_table(path: Path, names: Sequence[str]) -> list[list[str]]:
-    """Return the rows of a table of words. A row has at least two fields; empty sentences are left out.
+def _read_table(path: Path, names: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+    """Return the rows of a table of words, and a remark if the table is not UTF-8.
+
+    A row has at least two fields; empty sentences and the signs of a list before a sentence are left out.
 
     In a JSON file, a class has a word or, as CuPL writes them, a list of sentences.
 
@@ -170,8 +176,8 @@ def _read_table(path: Path, names: Sequence[str]) -> list[list[str]]:
             folder, others = found[1], [] if found[2] else others
             word = re.sub(r"^\d+ (?=\D)", "", (found[2] or word).split(",")[0])
         if folder:
-            rows.append([folder, word.replace("_", " "), *filter(None, others[1:])])
-    return rows
+            rows.append([folder, word.replace("_", " "), *(_BULLET.sub("", text) for text in others[1:] if text)])
+    return rows, [f"{path.name}: {note}" for note in notes if note.startswith("not UTF-8")]
 
 
 def _rows_of_json(path: Path) -> list[list[str]]:

@@ -66,6 +66,16 @@ def test_tables_of_words_may_have_spaces_or_row_numbers(table: str, tmp_path: Pa
     assert class_words(["0", "1"], tmp_path / "words.txt").sentences["1"] == ("a sea lion",)
 
 
+def test_articles_and_signs_of_lists_are_left_out_and_an_old_encoding_is_said(tmp_path: Path) -> None:
+    """Regression: prompts said "a photo of a a jaguar" and "1. It barks."; remarks on the encoding were dropped."""
+    table = "0,a sea lion,- It roars.,2) It is spotted.\n1,the Käse,1. It smells.\n"
+    (tmp_path / "words.csv").write_bytes(table.encode("cp1252"))
+    found = class_words(["0", "1"], tmp_path / "words.csv")
+    assert found.words == {"0": "sea lion", "1": "Käse"}
+    assert found.sentences == {"0": ("It roars.", "It is spotted."), "1": ("It smells.",)}
+    assert found.notes == ("words.csv: not UTF-8, so read as Windows-1252, as in 'Käse'",)
+
+
 def test_what_public_tables_of_words_hold_beside_them_is_no_prompt(tmp_path: Path) -> None:
     """Regression: colours, addresses and names of files were the only prompts, and prompts said "sea_lion"."""
     (tmp_path / "words.csv").write_text(
