@@ -79,9 +79,9 @@ def files_digest(paths: Iterable[Path]) -> str:
 
 
 def config_file(path: Path) -> Path | None:
-    """Return the ``config.json`` in a checkpoint's folder or next to its file; ``None`` if there is none."""
-    found = (path if path.is_dir() else path.parent) / "config.json"
-    return found if found.is_file() else None
+    """Return open_clip's or transformers' configuration in a checkpoint's folder or next to its file, if any."""
+    folder = path if path.is_dir() else path.parent
+    return next(filter(Path.is_file, (folder / "open_clip_config.json", folder / "config.json")), None)
 
 
 def preferred_weights(names: Collection[str], where: str) -> str | None:

@@ -40,7 +40,7 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
     Args:
         path: a file of the checkpoint or its folder, see :func:`bolt.clip.checkpoint_reading.read_checkpoint`.
         frozen: the tensors of the pre-trained tower, by open_clip's visual names.
-        shape: the shape of the pre-trained tower. The configuration of a Hugging Face checkpoint must agree with it.
+        shape: the shape of the pre-trained tower. A configuration beside the checkpoint must agree with it.
 
     Raises:
         UnreadableCheckpoint: if the checkpoint or its configuration cannot be read.
@@ -52,7 +52,7 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
         distance = distance_moved(converted, frozen)
     except TensorMismatch as error:
         raise TensorMismatch(f"{path}: {error}") from None
-    if converted.layout.startswith("Hugging Face"):
+    if "class_embedding" in frozen:  # timm's towers have no shape of their own
         _check_config(path, shape)
     far = f"{distance:.2f} norms from the pre-trained tower: was it fine-tuned from other weights?"
     warning = far if distance > FAR else ""
@@ -61,12 +61,12 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
 
 
 def _check_config(path: Path, shape: TowerShape) -> None:
-    """Raise an error if ``config.json`` beside the tensors states another activation, head count or epsilon."""
+    """Raise an error if the configuration beside the tensors states another activation, head count or epsilon."""
     if (found := config_file(path)) is None:
         return
     try:
         stated = stated_by_config(read_json(found), ("activation", "heads", "epsilon"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, KeyError, TypeError) as error:
         raise UnreadableCheckpoint(f"{found}: cannot be used: {error}") from None
     for name, theirs in stated.items():
         ours = getattr(shape, name)

@@ -175,12 +175,16 @@ def shape_from_config(config: Mapping[str, Any]) -> TowerShape:
 
 
 def stated_by_config(config: object, fields: Iterable[str]) -> dict[str, Any]:
-    """Return these fields of a tower's shape, from the ``config.json`` beside the tower's tensors.
+    """Return these fields of a tower's shape, from the configuration beside the tower's tensors.
 
     A field that the configuration of a CLIP lacks gets transformers' default. A field that the configuration of a
     larger model with a CLIP tower, such as LLaVA, lacks is left out, because that model may have other defaults. The
-    result is empty if the file does not configure a transformers model.
+    result is empty if the file configures neither a transformers model nor a model of open_clip.
     """
+    if isinstance(config, Mapping) and isinstance(model := config.get("model_cfg"), Mapping):  # open_clip's own form
+        heads, epsilon, _ = heads_and_epsilon(model)
+        activation = "quick_gelu" if model.get("quick_gelu") else "gelu"
+        config = {"hidden_act": activation, "num_attention_heads": heads, "layer_norm_eps": epsilon, "hidden_size": 0}
     if not isinstance(config, Mapping) or not config.keys() & _OF_TRANSFORMERS:
         return {}
     vision = config.get("vision_config")
@@ -190,12 +194,22 @@ def stated_by_config(config: object, fields: Iterable[str]) -> dict[str, Any]:
     return {field: vision.get(key, default) for field, (key, default) in keys.items() if is_clip or key in vision}
 
 
+def heads_and_epsilon(config: Mapping[str, Any]) -> tuple[int, float, int]:
+    """Return the heads and the epsilon of the image tower, and the heads of the text tower, in open_clip's form."""
+    vision, text = config["vision_cfg"], config["text_cfg"]
+    epsilon = (vision.get("norm_kwargs") or {}).get("eps", 1e-5)
+    return vision.get("width", 768) // vision.get("head_width", 64), float(epsilon), int(text.get("heads", TEXT_HEADS))
+
+
+TEXT_HEADS = 8
+"""The number of a text tower's heads if a configuration of open_clip or of transformers' CLIP does not state it."""
+
 _TEXT_DEFAULTS = {
     "vocab_size": 49408,
     "hidden_size": 512,
     "intermediate_size": 2048,
     "num_hidden_layers": 12,
-    "num_attention_heads": 8,
+    "num_attention_heads": TEXT_HEADS,
     "max_position_embeddings": 77,
     "hidden_act": "quick_gelu",
     "layer_norm_eps": 1e-5,

@@ -12,7 +12,14 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from bolt.clip.checkpoint_reading import read_checkpoint
-from bolt.clip.huggingface import TEXT, VISION, shape_from_config, whole_from_huggingface
+from bolt.clip.huggingface import (
+    TEXT,
+    TEXT_HEADS,
+    VISION,
+    heads_and_epsilon,
+    shape_from_config,
+    whole_from_huggingface,
+)
 from bolt.clip.input_size import check_preprocessing
 from bolt.clip.lora import holds_lora
 from bolt.clip.siglip import PROBE, siglip_from_huggingface
@@ -40,9 +47,6 @@ _PHOTO = 1125
 
 _TOKENS = 49408
 """The number of tokens in CLIP's vocabulary."""
-
-_TEXT_HEADS = 8
-"""The number of a text tower's heads if a configuration of open_clip or of transformers' CLIP does not state it."""
 
 _FOLDER_OF_THEIR_OWN = "keep these weights in a folder of their own"
 
@@ -168,26 +172,19 @@ def _check_heads(folder: Path, architecture: str, config: Mapping[str, Any]) -> 
     No tensor's shape shows them. The activation is compared elsewhere. What describes no CLIP is ignored.
     """
     beside = next(filter(Path.is_file, (folder / "open_clip_config.json", folder / "config.json")), folder)
-    stated = own = _heads(config)
+    stated = own = heads_and_epsilon(config)
     with suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
         read = dict(read_json(beside))
         if "model_cfg" in read:
-            stated = _heads(read["model_cfg"])
+            stated = heads_and_epsilon(read["model_cfg"])
         else:
             shape, text = shape_from_config(read), read.get("text_config") or {"num_attention_heads": own[2]}
-            stated = shape.heads, shape.epsilon, int(text.get("num_attention_heads", _TEXT_HEADS))
+            stated = shape.heads, shape.epsilon, int(text.get("num_attention_heads", TEXT_HEADS))
     whats = ("heads of the image tower", "epsilon of the image tower", "heads of the text tower")
     for what, said, built in zip(whats, stated, own, strict=True):
         if not math.isclose(said, built):
             contradiction = f"{what}: {beside} states {said}, but {architecture} has {built}"
             raise TensorMismatch(f"{contradiction}; if it belongs to another model, {_FOLDER_OF_THEIR_OWN}")
-
-
-def _heads(config: Mapping[str, Any]) -> tuple[int, float, int]:
-    """Return the heads and the epsilon of the image tower, and the heads of the text tower, in open_clip's form."""
-    vision, text = config["vision_cfg"], config["text_cfg"]
-    epsilon = (vision.get("norm_kwargs") or {}).get("eps", 1e-5)
-    return vision.get("width", 768) // vision.get("head_width", 64), float(epsilon), int(text.get("heads", _TEXT_HEADS))
 
 
 def _check_vocabulary(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,17 @@ def test_the_configuration_of_a_source_is_compared_with_the_backbone(backbone: B
     for wrong in ({"layer_norm_eps": None}, {"num_attention_heads": "2"}, {"vision_config": [1], "hidden_act": "relu"}):
         (tmp_path / "cars" / "config.json").write_text(json.dumps({**hf, "hidden_act": "gelu", **wrong}))
         with pytest.raises(TensorMismatch, match=r"config\.json.*leave_out"):
+            found.task_vector("cars")
+    (tmp_path / "cars" / "model.safetensors").unlink()
+    save_file(near, tmp_path / "cars" / "open_clip_model.safetensors")
+    ours = {"quick_gelu": False, "vision_cfg": {"width": 32, "head_width": 16}, "text_cfg": {}}
+    for wrong, complaint in (
+        ({}, ""),
+        ({"quick_gelu": True}, "activation"),
+        ({"vision_cfg": {"width": 32}}, "heads 0"),
+    ):
+        (tmp_path / "cars" / "open_clip_config.json").write_text(json.dumps({"model_cfg": {**ours, **wrong}}))
+        with pytest.raises(TensorMismatch, match=complaint) if complaint else nullcontext():
             found.task_vector("cars")
     with pytest.raises(TensorMismatch, match=r"wide\.safetensors: tensors do not fit.*leave_out"):
         found.task_vector("wide")
