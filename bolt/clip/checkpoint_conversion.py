@@ -22,7 +22,14 @@ from bolt.clip.checkpoint_reading import Checkpoint
 from bolt.clip.huggingface import VISION, VISUAL_PROJECTION, from_huggingface
 from bolt.clip.lora import adapter_kind, holds_lora, merge_lora
 from bolt.clip.siglip import PROBE, siglip_from_huggingface
-from bolt.clip.tensor_names import PROJECTION, TensorMismatch, check_numbers, check_tensors, layer_norm_names
+from bolt.clip.tensor_names import (
+    PROJECTION,
+    TensorMismatch,
+    check_numbers,
+    check_tensors,
+    holds_again,
+    layer_norm_names,
+)
 from bolt.clip.tower import ImageTower
 
 CONVERSION_VERSION = 3
@@ -157,7 +164,8 @@ def _with_siglip(tensors: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], b
 def _locate_tower(tensors: Mapping[str, Tensor], mark: str, notes: list[str]) -> tuple[str, tuple[str, ...]]:
     """Return the prefix of the image tower's tensor names, and the prefixes of the running averages beside the tower.
 
-    A running average is used as the tower only if the checkpoint holds no other tower. ``mark``: the name of a tensor
+    A running average is used as the tower only if the checkpoint holds no other tower. A tower may be there under two
+    names, as a module stores it that holds it twice. ``mark``: the name of a tensor
     that occurs once in a tower. ``notes`` gets a remark on running averages.
     """
     found = [name for name in tensors if f".{name}".endswith(f".{mark}")]
@@ -169,7 +177,9 @@ def _locate_tower(tensors: Mapping[str, Tensor], mark: str, notes: list[str]) ->
             f"no image tower of a CLIP was found: no tensor is called {mark!r}; the first names are {some}"
         )
     chosen = current or averaged
-    if len(chosen) > 1:
+    prefixes = [name.removesuffix(_HUGGINGFACE_CLASS_EMBEDDING).removesuffix(mark) for name in found]
+    prefix, *others = (prefixes[found.index(name)] for name in chosen)
+    if not holds_again(tensors, prefix, others):
         where = ", ".join(name.removesuffix(mark).rstrip(".") or "the names without prefix" for name in chosen)
         raise TensorMismatch(f"several image towers are in one checkpoint ({where}): save one of them alone")
     if averaged:
@@ -179,8 +189,6 @@ def _locate_tower(tensors: Mapping[str, Tensor], mark: str, notes: list[str]) ->
             if current
             else f"these weights are a running average (EMA), under {copy}"
         )
-    prefixes = [name.removesuffix(_HUGGINGFACE_CLASS_EMBEDDING).removesuffix(mark) for name in found]
-    prefix = prefixes[found.index(chosen[0])]
     return prefix, tuple(other for other in prefixes if other != prefix)
 
 

@@ -4,9 +4,10 @@ Task vectors, checkpoints and saved models use the names of open_clip's *visual*
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated
 
+import torch
 from torch import Tensor
 
 from bolt.clip.tower_shape import UnsupportedTower
@@ -154,6 +155,16 @@ def check_numbers(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> 
             raise TensorMismatch(f"{name} holds {kind} numbers: quantised weights cannot be used")
     if wrong := [name for name, tensor in tensors.items() if not tensor.float().isfinite().all()]:
         raise TensorMismatch(f"NaN or infinity in {wrong[0]}" + (f" and {len(wrong) - 1} more" if wrong[1:] else ""))
+
+
+def holds_again(tensors: Mapping[str, Tensor], prefix: str, others: Iterable[str]) -> bool:
+    """Return whether the tensors with a prefix are there again, with each of the other prefixes.
+
+    So a module stores a tower that it holds under several names.
+    """
+    own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    pairs = ((tensors.get(other + name), tensor) for other in others for name, tensor in own.items())
+    return all(again is not None and torch.equal(again, tensor) for again, tensor in pairs)
 
 
 def _list_first(what: str, names: list[str]) -> str:

@@ -23,7 +23,7 @@ from bolt.clip.huggingface import (
 from bolt.clip.input_size import check_preprocessing
 from bolt.clip.lora import holds_lora
 from bolt.clip.siglip import PROBE, siglip_from_huggingface
-from bolt.clip.tensor_names import TensorMismatch, check_numbers, check_tensors
+from bolt.clip.tensor_names import TensorMismatch, check_numbers, check_tensors, holds_again
 from bolt.util.json_text import read_json
 
 _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "position_ids", "n_averaged")
@@ -346,6 +346,10 @@ def _whole(tensors: dict[str, Tensor], first: str, file: Path) -> tuple[dict[str
         outside += [theirs[0] + n for n in inner if not n.startswith((VISION, TEXT)) and n not in _BESIDE_TOWERS]
         tensors = siglip_from_huggingface(inner) if PROBE in inner else whole_from_huggingface(inner)
     found = [name for name in tensors if name.endswith(first)]
+    found.sort(key=lambda name: f"{name.removesuffix(first)}logit_scale" not in tensors)
+    towers = [f"{name.removesuffix(first)}visual." for name in found]
+    if towers and holds_again(tensors, towers[0], towers[1:]):
+        found = found[:1]
     if len(found) != 1:
         held = (
             "several CLIPs: save one of them alone"

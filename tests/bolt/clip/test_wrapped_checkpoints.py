@@ -45,6 +45,7 @@ MADE: dict[str, Callable[[State], Any]] = {
     "peft": lambda s: prefixed("base_model.model.", s),
     "optimizer": lambda s: {"model": s, "optimizer": {"state": {0: {"exp_avg": torch.ones(2)}}, "param_groups": []}},
     "parameters": lambda s: {name: nn.Parameter(tensor) for name, tensor in s.items()},
+    "one tower under two names": lambda s: prefixed("clip.", s) | prefixed("encoder.", s),
     "average beside it": lambda s: {"state_dict": s, "state_dict_ema": {n: t + 1 for n, t in s.items()}},
     "average inside": lambda s: s | {f"ema.{n}": t + 1 for n, t in s.items()},
     "average only": lambda s: {"model_ema": s},
@@ -182,6 +183,14 @@ def test_what_lies_beside_a_whole_clip_is_named(tiny: open_clip.CLIP, tmp_path: 
     torch.save({"model": tiny.state_dict(), "fc": {"weight": torch.ones(2), "bias": torch.ones(2)}}, tmp_path / "x.pt")
     with pytest.warns(UserWarning, match=r"outside the CLIP that were left out: 2 \(fc\.weight, fc\.bias\)"):
         clip_from_file("tiny-clip", tmp_path / "x.pt", False)
+    visual = {name: tensor for name, tensor in tiny.state_dict().items() if name.startswith("visual.")}
+    torch.save(visual | prefixed("clip.", dict(tiny.state_dict())), tmp_path / "y.pt")  # one tower under two names
+    with pytest.warns(UserWarning, match=rf"left out: {len(visual)} \(visual"):
+        clip_from_file("tiny-clip", tmp_path / "y.pt", False)
+    visual["visual.proj"] = visual["visual.proj"] + 1
+    torch.save(visual | prefixed("clip.", dict(tiny.state_dict())), tmp_path / "y.pt")
+    with pytest.raises(TensorMismatch, match="several"):
+        clip_from_file("tiny-clip", tmp_path / "y.pt", False)
     entry = ("backbones", "add", TINY.with_suffix(".json"), "--file", tmp_path / "x.pt", "--gelu", "--name", "mine")
     assert "note: " in (said := invoke(*entry, "--catalog", tmp_path / "mine.yaml"))
     assert "(fc.weight, fc.bias)" in " ".join(said.split())

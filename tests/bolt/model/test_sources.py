@@ -104,12 +104,12 @@ def test_the_configuration_of_a_source_is_compared_with_the_backbone(backbone: B
     (tmp_path / "cars" / "model.safetensors").unlink()
     save_file(near, tmp_path / "cars" / "open_clip_model.safetensors")
     ours = {"quick_gelu": False, "vision_cfg": {"width": 32, "head_width": 16}, "text_cfg": {}}
-    for wrong, complaint in (
+    for change, complaint in (
         ({}, ""),
         ({"quick_gelu": True}, "activation"),
         ({"vision_cfg": {"width": 32}}, "heads 0"),
     ):
-        (tmp_path / "cars" / "open_clip_config.json").write_text(json.dumps({"model_cfg": {**ours, **wrong}}))
+        (tmp_path / "cars" / "open_clip_config.json").write_text(json.dumps({"model_cfg": {**ours, **change}}))
         with pytest.raises(TensorMismatch, match=complaint) if complaint else nullcontext():
             found.task_vector("cars")
     with pytest.raises(TensorMismatch, match=r"wide\.safetensors: tensors do not fit.*leave_out"):
