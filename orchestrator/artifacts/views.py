@@ -61,10 +61,8 @@ class Views:
         crop = SOURCE_CROP if self.light else replace(SUPPORT_CROP, smallest=self.smallest)
         crop = crop if self.mirror else replace(crop, flip=0.0)
         keys = rows if indices is None else indices
-        boxes = [
-            view_box(int(height), int(width), dataset, seed, view, key, crop)
-            for (height, width), key in zip(images.shapes[list(rows)], keys, strict=True)
-        ]
+        shapes = zip(images.shapes[list(rows)].tolist(), keys, strict=True)
+        boxes = [view_box(height, width, dataset, seed, view, key, crop) for (height, width), key in shapes]
         return images.crops(rows, boxes, size)
 
 

@@ -13,7 +13,7 @@ from bolt.util.outside import CATALOG_GROUP, load_outside
 from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry
 from orchestrator.catalog.dataset_entry import DatasetEntry, DomainEntry
 from orchestrator.catalog.location import Location, grids_folder
-from orchestrator.catalog.validation import OPEN_CLIP, Key, StrictModel, as_mapping, check_templates, validated
+from orchestrator.catalog.validation import OPEN_CLIP, Key, StrictModel, check_templates, validated
 from orchestrator.catalog.yaml_files import parse_yaml, read_text
 from orchestrator.util.errors import unknown_name
 
@@ -162,10 +162,7 @@ def _parse(text: str, top: Location, folder: Path) -> dict[str, dict[str, Any]]:
     The path of a checkpoint becomes absolute; a relative path begins in ``folder``. The result is cached, because
     parsing the project's files takes 25 ms and a session loads the catalog several times.
     """
-    file = validated(CatalogFile, as_mapping(parse_yaml(text, top.file), top), top)
-    checkpoints = {
-        f"{backbone}/{dataset}": entry.model_copy(update={"file": folder / os.path.expanduser(entry.file)})
-        for backbone, named in file.checkpoints.items()
-        for dataset, entry in named.items()
-    }
-    return {**dict(file), "checkpoints": checkpoints}
+    file = validated(CatalogFile, parse_yaml(text, top.file), top)
+    stated = [entry for of_backbone in file.checkpoints.values() for entry in of_backbone.values()]
+    entries = [entry.model_copy(update={"file": folder / os.path.expanduser(entry.file)}) for entry in stated]
+    return {**dict(file), "checkpoints": {f"{entry.backbone}/{entry.dataset}": entry for entry in entries}}

@@ -189,10 +189,8 @@ def state_shared_images(checked: CheckedImages, data_root: Path, catalog: Catalo
         stated = checked.fields.get("images_of", [])
         stated = [stated] if isinstance(stated, str) else stated
         checked.fields["images_of"] = list(dict.fromkeys([*stated, *shared]))
-    return [
-        f"images that {name} has as well: {number}; so neither is a source of the other (images_of)"
-        for name, number in shared.items()
-    ]
+    why = "so neither is a source of the other (images_of)"
+    return [f"images that {name} has as well: {number}; {why}" for name, number in shared.items()]
 
 
 def check_images(

@@ -143,24 +143,20 @@ def _image_files(
     ``raw``: the dataset, if it is open already.
     """
     folder, raw = dataset_folder(entry, data_root), raw or open_dataset(_with_own_names(entry), data_root)
-    listed = [
-        (part.origin(index), name, raw.class_names[part.labels[index]])
-        for name, part in raw.parts.items()
-        for index in range(len(part))
-    ]
-
+    images = [(name, part, index) for name, part in raw.parts.items() for index in range(len(part))]
     digest = cache(partial(file_digest, kind=partial(hashlib.blake2b, digest_size=16)))
 
-    def look(index: int) -> tuple[str, ImageFile]:
-        path, part, label = listed[index]
+    def look(number: int) -> tuple[str, ImageFile]:
+        name, part, index = images[number]
+        path, label = part.origin(index), raw.class_names[part.labels[index]]
         file = _holder(folder, path)
         stat = file.stat()
         before = known.get(path)
         if before is not None and (before.size, before.modified) == (stat.st_size, stat.st_mtime_ns):
-            return path, before._replace(part=part, label=label)
-        return path, ImageFile(part, label, stat.st_size, stat.st_mtime_ns, digest(file))
+            return path, before._replace(part=name, label=label)
+        return path, ImageFile(name, label, stat.st_size, stat.st_mtime_ns, digest(file))
 
-    return dict(thread_map(look, len(listed)))
+    return dict(thread_map(look, len(images)))
 
 
 def _holder(folder: Path, origin: str) -> Path:

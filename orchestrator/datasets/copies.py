@@ -92,9 +92,8 @@ def find_copies(
     # One picture of each group of exact copies. Otherwise a picture's neighbours could all be its exact copies.
     distinct = np.array(sorted(first.values()))
     if len(distinct) > 2 and len(digests) <= MOST:
-        pairs += [
-            (int(distinct[i]), int(distinct[j])) for i, j in _near_pairs(np.stack([small[n] for n in distinct]), crops)
-        ]
+        near = _near_pairs(np.stack([small[n] for n in distinct]), crops)
+        pairs += [(int(distinct[i]), int(distinct[j])) for i, j in near]
     return linked(pairs, len(digests))
 
 

@@ -102,17 +102,14 @@ def added_lines(added: Added, catalog: Path, grid: Path, options: Sequence[str |
     entry = added.entry
     assert isinstance(entry.class_names, dict)
     words = [f"{name} -> {word!r}" if name != word else repr(word) for name, word in entry.class_names.items()]
-    lines = [
-        f"{entry.name}: {entry.classes} classes, {pluralize(entry.sizes.train, 'training image')}, "
-        f"{pluralize(entry.sizes.test, 'test image')} ({entry.splits.recipe.replace('_', ' ')})",
+    sizes = f"{pluralize(entry.sizes.train, 'training image')}, {pluralize(entry.sizes.test, 'test image')}"
+    excluded = excluded_file(entry.name, added.data_root)
+    return [
+        f"{entry.name}: {entry.classes} classes, {sizes} ({entry.splits.recipe.replace('_', ' ')})",
         f"  classes: {listed(words, SHOWN_CLASSES)}",
         f"  prompts: {_prompts_in_words(entry)}",
         *(f"  note: {first_lines(note)}" for note in added.notes),
-    ]
-    if excluded_file(entry.name, added.data_root).is_file():
-        lines.append(f"  excluded images: {excluded_file(entry.name, added.data_root)}")
-    return [
-        *lines,
+        *([f"  excluded images: {excluded}"] if excluded.is_file() else []),
         f"written to {catalog}; {grid} says what to measure on the dataset",
         "next:",
         f"  {command(['plan', grid, *options])}",

@@ -37,10 +37,8 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
             raise UserError(what, where=str(folder), hint=hint)
     parts = {split: replace(part, reading=entry.reading) for split, part in _train_and_test(entry, found).items()}
     if excluded := excluded_images(entry, data_root):
-        parts = {
-            split: part.subset(np.flatnonzero([part.origin(index) not in excluded for index in range(len(part))]))
-            for split, part in parts.items()
-        }
+        kept = {split: [part.origin(i) not in excluded for i in range(len(part))] for split, part in parts.items()}
+        parts = {split: part.subset(np.flatnonzero(kept[split])) for split, part in parts.items()}
     for split, part in parts.items():
         if not len(part) and (split == "test" or (split == "train" and entry.has_training_images)):
             hint = "check the files that the route names for this split, and the list of excluded images"

@@ -46,15 +46,13 @@ class SplitManifest(StrictModel):
 
 def split_manifest(entry: DatasetEntry, raw: RawDataset) -> SplitManifest:
     """Return the manifest of an opened dataset."""
+    arrays = {name: np.stack([part.indices, part.labels]).astype("<i8") for name, part in raw.parts.items()}
     return SplitManifest(
         dataset=entry.name,
         recipe=entry.splits.recipe,
         classes=len(raw.class_names),
         counts={name: len(part) for name, part in raw.parts.items()},
-        sha256={
-            name: hashlib.sha256(np.stack([part.indices, part.labels]).astype("<i8").tobytes()).hexdigest()
-            for name, part in raw.parts.items()
-        },
+        sha256={name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()},
     )
 
 

@@ -25,7 +25,6 @@ from orchestrator.artifacts.required import scored_on_validation
 from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.splits import target_labels
-from orchestrator.core.cell import DatasetRef
 from orchestrator.grid.labels import method_labels
 from orchestrator.models.export import load_adapter, readable_inputs, restore_model
 from orchestrator.store import Store
@@ -144,10 +143,7 @@ def inspect_cell(result: Result, loaded: ArtifactCache) -> CellInspection:
             result=result,
             how=restored.how if restored else "stored",
             warnings=restored.warnings if restored else (),
-            splits=tuple(
-                _split(inputs, dataset, {name: splits[i] for name, splits in stored.items()}, model)
-                for i, dataset in enumerate(cell.evaluate_on)
-            ),
+            splits=tuple(_split(inputs, index, stored, model) for index in range(len(cell.evaluate_on))),
             rivals=tuple(rivals),
             labels=labels_of((each.cell for each in compared), lambda cell: labels[cell.method]),
             coefficients=_coefficients(model, inputs, result) if model is not None else {},
@@ -174,10 +170,14 @@ def find_rivals(result: Result, store: Store) -> list[Result]:
 
 
 def _split(
-    inputs: CellInputs, dataset: DatasetRef, stored: Mapping[str, StoredPredictions], model: Model | None
+    inputs: CellInputs, index: int, by_cell: Mapping[str, Sequence[StoredPredictions]], model: Model | None
 ) -> SplitPredictions:
-    """Return the predictions on one test split: the stored ones, or else new ones of ``model`` for the whole split."""
+    """Return the predictions on one test split: those in the store, or else new ones of ``model`` for the whole split.
+
+    ``by_cell``: cell id -> the stored predictions on each split.
+    """
     cell, loaded, backbone = inputs.cell, inputs.loaded, inputs.backbone
+    dataset, stored = cell.evaluate_on[index], {name: splits[index] for name, splits in by_cell.items()}
     features = inputs.artifacts.features_of(dataset)
     own_head = next((head for head in inputs.artifacts.own_heads if head.dataset == dataset), None)
     # The classes of a dataset with its own class words are numbered after those of the target.
@@ -197,20 +197,10 @@ def _split(
     frozen_ND = loaded.get(features)
     text_head = CosineClassifier(loaded.get(head), backbone.logit_scale)
     zero_shot = predict_classes(len(labels_N), lambda start, stop: frozen_ND[start:stop].to(loaded.device), text_head)
-    return SplitPredictions(
-        dataset.name,
-        rows,
-        labels_N[rows],
-        predicted,
-        zero_shot.all_classes.numpy()[rows],
-        confidence,
-        {
-            name: predicted_N - first
-            for name, theirs in stored.items()
-            if name != cell.id and (predicted_N := _predicted_at(rows, theirs)) is not None
-        },
-        head.images.class_names(loaded),
-    )
+    others = {name: _predicted_at(rows, theirs) for name, theirs in stored.items() if name != cell.id}
+    rivals = {name: predicted_N - first for name, predicted_N in others.items() if predicted_N is not None}
+    frozen, names = zero_shot.all_classes.numpy()[rows], head.images.class_names(loaded)
+    return SplitPredictions(dataset.name, rows, labels_N[rows], predicted, frozen, confidence, rivals, names)
 
 
 def _rows(stored: StoredPredictions) -> Classes:

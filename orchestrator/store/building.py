@@ -100,9 +100,10 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
     Raises ``UserError`` when the disk is full or not writable.
     """
     attempt = f"{int(time.time())}-{uuid.uuid4().hex[:8]}"
+    home = f"{address}/{attempt}"
     progress = BuildProgress(store, address)
     progress.remove()
-    place = nullcontext(store.local_path(f"{address}/{attempt}")) if store.is_local else node_cache().scratch()
+    place = nullcontext(store.local_path(home)) if store.is_local else node_cache().scratch()
     with place as folder:
         builder = Builder(folder, {}, progress.write, Snapshots(store, address, canonical_json(encode(identity))))
         try:
@@ -111,14 +112,11 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
             (folder / OWNER_FILE).write_bytes(Owner().content())
             yield builder
             built = {path.name: path for path in sorted(folder.iterdir()) if path.is_file() and path.name != OWNER_FILE}
-            files = {
-                name: (f"{address}/{attempt}/{name}", path.stat().st_size, file_digest(path))
-                for name, path in built.items()
-            }
+            files = {name: (f"{home}/{name}", path.stat().st_size, file_digest(path)) for name, path in built.items()}
             tags = {}
             if not store.is_local:
-                store.map(lambda path: store.upload(path, f"{address}/{attempt}/{path.name}"), built.values())
-                uploaded = store.versions(f"{address}/{attempt}")
+                store.map(lambda path: store.upload(path, f"{home}/{path.name}"), built.values())
+                uploaded = store.versions(home)
                 tags = {name: version.tag for name, version in uploaded.items() if version.tag}
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)

@@ -116,10 +116,8 @@ def _code(error: BaseException) -> str:
 
 def is_store_error(error: BaseException) -> bool:
     """Return whether the store or its disk caused an error. The chain of ``__cause__`` is searched."""
-    return any(
-        isinstance(cause, StoreUnavailable) or (isinstance(cause, OSError) and cause.errno in DISK_ERRORS)
-        for cause in causes(error)
-    )
+    found = (cause for cause in causes(error) if isinstance(cause, OSError))
+    return any(isinstance(cause, StoreUnavailable) or cause.errno in DISK_ERRORS for cause in found)
 
 
 def store_error(error: BaseException) -> str:

@@ -62,12 +62,8 @@ def predictions_content(splits: Iterable[StoredPredictions]) -> bytes:
     """Return the content of a cell's predictions file."""
     import numpy as np
 
-    arrays = {
-        f"{split.dataset}/{name}": array
-        for split in splits
-        for name in _TYPES
-        if (array := getattr(split, name)) is not None
-    }
+    named = {f"{split.dataset}/{name}": getattr(split, name) for split in splits for name in _TYPES}
+    arrays = {name: array for name, array in named.items() if array is not None}
     stream = io.BytesIO()
     np.savez_compressed(stream, allow_pickle=False, **arrays)  # writes a fixed date, so equal arrays give equal bytes
     return stream.getvalue()

@@ -100,11 +100,8 @@ class Store:
         size of predictions is checked here.
         """
         listed, asked = self.files.versions("results"), [*cell_ids]
-        wanted = {
-            cell_id: (listed[f"{cell_id}.json"], listed.get(f"{cell_id}.npz"))
-            for cell_id in asked
-            if f"{cell_id}.json" in listed
-        }
+        there = [cell_id for cell_id in asked if f"{cell_id}.json" in listed]
+        wanted = {cell_id: (listed[f"{cell_id}.json"], listed.get(f"{cell_id}.npz")) for cell_id in there}
         read = {name: self._results[name] for name in wanted if name in self._results}
         found = {  # without a tag, the store cannot tell whether a file has changed
             name: result for name, (versions, result) in read.items() if versions == wanted[name] and versions[0].tag

@@ -79,8 +79,7 @@ def read_imagenet_folders(entry: DatasetEntry, folder: Path) -> Contents:
     """
     assert isinstance(entry.route, DasslRoute)
     root = entry.route.image_folder(folder, "train")
-    in_part = {"train": root / "train", "test": root / "val"}
-    found = {part: find_class_folders(inside) for part, inside in in_part.items()}
+    found = {"train": find_class_folders(root / "train"), "test": find_class_folders(root / "val")}
     parts = {part: wnid_part(classes, folder) for part, classes in found.items()}
     if absent := _in_one_part(found["train"], found["test"]):
         raise UserError(absent, where=str(root), hint="unpack the archives of train and val completely")

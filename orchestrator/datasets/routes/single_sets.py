@@ -45,10 +45,8 @@ def read_cub(entry: DatasetEntry, folder: Path) -> Contents:
     root = next((path.parent for path in sorted(folder.rglob("train_test_split.txt"))), None)
     if root is None:
         raise UserError("there is no train_test_split.txt", where=str(folder))
-    names = _table(root / "classes.txt")
-    images = _table(root / "images.txt")
-    labels = _table(root / "image_class_labels.txt")
-    in_train = _table(root / "train_test_split.txt")
+    lists = ("classes", "images", "image_class_labels", "train_test_split")
+    names, images, labels, in_train = (_table(root / f"{name}.txt") for name in lists)
     if not images.keys() == labels.keys() == in_train.keys() or not set(labels.values()) <= names.keys():
         what = "images.txt, image_class_labels.txt and train_test_split.txt do not list the same images"
         raise UserError(f"{what}, or name a class that classes.txt does not have", where=str(root))

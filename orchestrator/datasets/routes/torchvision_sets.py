@@ -150,11 +150,8 @@ def _piece(dataset: Any, route: TorchvisionRoute, folder: Path, arguments: Mappi
 def _joined(parts: Sequence[Part]) -> Part:
     """Join the images of several parts, in their order."""
     images = [(part, index) for part in parts for index in range(len(part))]
-    return make_part(
-        np.concatenate([part.labels for part in parts]),
-        lambda i: images[i][0].source(images[i][1]),
-        lambda i: images[i][0].origin(images[i][1]),
-    )
+    labels = np.concatenate([part.labels for part in parts])
+    return make_part(labels, lambda i: images[i][0].source(images[i][1]), lambda i: images[i][0].origin(images[i][1]))
 
 
 def _first_of(dataset: Any, *names: str) -> Any:
