@@ -6,6 +6,7 @@ Shape legend: C classes, D embedding width.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -110,30 +111,25 @@ def equal_classes_of(store: Store, head: Head) -> EqualClasses | None:
     """
     from safetensors.numpy import load_file
 
-    try:
-        if (built := store.artifact(head.address, head.identity)) is None:
-            return None
-        names, shared = built.meta["class_names"], built.meta.get("equal_classes")
-        if shared is None:  # an earlier version built the head and did not record equal classes
-            shared = _equal_names(names, load_file(built.path(FILE))["head"])
-    except (CorruptArtifact, OSError):
-        return None
-    if not shared:
-        return None
-    distinct = len(names) - sum(len(group) - 1 for group in shared)
-    return EqualClasses(head.backbone.name, head.dataset.name, len(names), distinct, tuple(map(tuple, shared)))
+    with suppress(CorruptArtifact, OSError):
+        if built := store.artifact(head.address, head.identity):
+            names, shared = built.meta["class_names"], built.meta.get("equal_classes")
+            if shared is None:  # an earlier version built the head and did not record equal classes
+                shared = _equal_names(names, load_file(built.path(FILE))["head"])
+            if groups := tuple(map(tuple, shared)):
+                distinct = len(names) - sum(len(group) - 1 for group in groups)
+                return EqualClasses(head.backbone.name, head.dataset.name, len(names), distinct, groups)
+    return None
 
 
 def cut_off_sentence(store: Store, head: Head) -> str:
     """Return a sentence on the texts of a built head that are too long for the text tower; empty for none."""
-    try:
+    with suppress(CorruptArtifact):
         built = store.artifact(head.address, head.identity)
-    except CorruptArtifact:
-        return ""
-    if built is None or not (cut := built.meta.get("cut_off")):
-        return ""
-    what = f"{head.backbone.name} does not read the end of {pluralize(cut['texts'], 'long text')}, such as"
-    return f"{head.dataset.name}: {what} {shorten(cut['first'])!r}"
+        if built and (cut := built.meta.get("cut_off")):
+            what = f"{head.backbone.name} does not read the end of {pluralize(cut['texts'], 'long text')}, such as"
+            return f"{head.dataset.name}: {what} {shorten(cut['first'])!r}"
+    return ""
 
 
 def _equal_names(names: Sequence[str], head_CD: NDArray[np.float32]) -> list[list[str]]:

@@ -290,8 +290,5 @@ def source_accuracy(
         tuned = predict_classes(total, lambda *batch: frozen.encode_images(pixels(batch), tower), classify)
     zero_shot = predict_classes(total, lambda start, stop: frozen_ND[start:stop].to(cache.device), classify)
     labels = torch.from_numpy(images.labels)
-    return {
-        "accuracy_fine_tuned": accuracy(tuned.all_classes, labels),
-        "accuracy_zero_shot": accuracy(zero_shot.all_classes, labels),
-        "test_images": total,
-    }
+    of_tuned, of_frozen = (accuracy(found.all_classes, labels) for found in (tuned, zero_shot))
+    return {"accuracy_fine_tuned": of_tuned, "accuracy_zero_shot": of_frozen, "test_images": total}

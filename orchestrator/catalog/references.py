@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -95,10 +96,9 @@ def listed_draw(entry: DatasetEntry, data_root: Path | None, shots: int, seed: i
 
     If there are no such files, return ``absent`` and raise no error, because a grid can be planned without data.
     """
-    try:
+    with suppress(UserError):
         return cached_digest(*draw_files(dataset_folder(entry, data_root), shots, seed))
-    except UserError:
-        return "absent"
+    return "absent"
 
 
 def own_splits(entries: Iterable[DatasetEntry], data_root: Path | None) -> tuple[str, ...]:

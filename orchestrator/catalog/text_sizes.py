@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -54,8 +55,7 @@ def text_sizes(entry: BackboneEntry) -> TextSizes:
     assert package.origin is not None
     configs = Path(package.origin).with_name("model_configs")
     file = entry.architecture_path or configs / f"{entry.architecture}.json"
-    try:
-        text: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["text_cfg"]
-    except (OSError, ValueError, KeyError):
-        text = {}
+    text: dict[str, Any] = {}
+    with suppress(OSError, ValueError, KeyError):
+        text = json.loads(file.read_text(encoding="utf-8"))["text_cfg"]
     return TextSizes(**{field.name: int(text[field.name]) for field in fields(TextSizes) if field.name in text})

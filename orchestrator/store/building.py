@@ -83,10 +83,9 @@ class BuildProgress:
 def fraction_done(progress: str) -> float | None:
     """Return the fraction, 0 to 1, of a progress text such as ``1,500 of 3,000``; ``None`` for any other text."""
     done, _, total = progress.replace(",", "").partition(" of ")
-    try:
+    with suppress(ValueError, ZeroDivisionError):
         return int(done) / int(total)
-    except (ValueError, ZeroDivisionError):
-        return None
+    return None
 
 
 @contextmanager

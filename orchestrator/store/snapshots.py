@@ -14,6 +14,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,21 +60,18 @@ class Snapshots:
         """Return the state of the last snapshot, with tensors on the CPU; ``None`` without an intact snapshot."""
         from safetensors import SafetensorError, safe_open
 
-        with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
-            try:
-                path = self._files.local_path(self._name) if self._files.is_local else Path(scratch, SNAPSHOT_FILE)
-                if not self._files.is_local:
-                    self._files.download(self._name, path)
-                with safe_open(path, "pt") as stored:
-                    header = stored.metadata()
-                    if header["identity"] != self._identity:
-                        return None
+        damages = (OSError, SafetensorError, KeyError, TypeError, ValueError)
+        with suppress(*damages), tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
+            path = self._files.local_path(self._name) if self._files.is_local else Path(scratch, SNAPSHOT_FILE)
+            if not self._files.is_local:
+                self._files.download(self._name, path)
+            with safe_open(path, "pt") as stored:
+                header = stored.metadata()
+                if header["identity"] == self._identity:
                     tensors = {name: stored.get_tensor(name).clone() for name in stored.keys()}  # noqa: SIM118
-                if header["sha256"] != _checksum(header["state"], tensors):
-                    return None
-                return _unpack(json.loads(header["state"]), tensors)
-            except (OSError, SafetensorError, KeyError, TypeError, ValueError):
-                return None
+                    if header["sha256"] == _checksum(header["state"], tensors):
+                        return _unpack(json.loads(header["state"]), tensors)
+        return None
 
     def remove(self) -> None:
         """Remove the snapshot, and the temporary files of writers that were killed."""

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -75,12 +76,11 @@ def announced_size(url: str) -> int | None:
 
     Return ``None`` if the server states no size, refuses, sends a web page, or does not answer.
     """
-    try:
+    with suppress(requests.RequestException):
         response = requests.head(url, headers=HEADERS, timeout=TIMEOUT, allow_redirects=True)
         is_page = response.headers.get("Content-Type", "").startswith("text/html")
         return _extent(response)[1] if response.ok and not is_page else None
-    except requests.RequestException:
-        return None
+    return None
 
 
 def _size(part: Path) -> int:
@@ -156,11 +156,10 @@ def _state_path(part: Path) -> Path:
 
 def _recorded_validator(part: Path, url: str) -> str:
     """Return the recorded validator of a partial file, for ``If-Range``; empty if none is recorded for this URL."""
-    try:
+    with suppress(OSError, ValueError, LookupError, TypeError):
         state = json.loads(_state_path(part).read_text())
         return str(state["validator"]) if state["url"] == url else ""
-    except (OSError, ValueError, LookupError, TypeError):
-        return ""
+    return ""
 
 
 def _refuse(response: requests.Response, url: str, target: Path) -> None:
