@@ -48,13 +48,8 @@ class AdoptedSource(Source):
         check_digest(entry)
         examined = examined_checkpoint(entry.file, cache.backbone(self.backbone).tower)
         save_tensors(examined.tensors, builder.folder / TOWER_FILE)
-        builder.meta.update(
-            dataset=self.dataset,
-            backbone=self.backbone.name,
-            layout=examined.layout,
-            distance=examined.distance,
-            notes=list(examined.notes),
-        )
+        about = {"layout": examined.layout, "distance": examined.distance, "notes": list(examined.notes)}
+        builder.meta.update(dataset=self.dataset, backbone=self.backbone.name, **about)
 
 
 def check_digest(entry: CheckpointEntry) -> None:

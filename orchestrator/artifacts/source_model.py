@@ -150,13 +150,8 @@ class SourceModel(Source):
             in_place=True,
         )
         save_tensors(tensors, builder.folder / TOWER_FILE)
-        builder.meta.update(
-            dataset=name,
-            backbone=self.backbone.name,
-            train_images=len(labels_N),
-            train_loss=curve,
-            **source_accuracy(tensors, self.backbone, self.dataset, cache),
-        )
+        builder.meta.update(dataset=name, backbone=self.backbone.name, train_images=len(labels_N), train_loss=curve)
+        builder.meta.update(source_accuracy(tensors, self.backbone, self.dataset, cache))
 
 
 @dataclass(frozen=True)
@@ -202,9 +197,8 @@ class MetaStart(ArtifactSpec):
 
         def on_interval_end(interval: int, state: Callable[[], dict[str, Any]]) -> None:
             builder.progress(min((interval + 1) * REPORT_INTERVAL, self.recipe.steps), self.recipe.steps)
-            builder.snapshots.save_if_due(
-                lambda: {"training": state(), "meta_loss": curve}, cache.settings.snapshot_seconds
-            )
+            seconds = cache.settings.snapshot_seconds
+            builder.snapshots.save_if_due(lambda: {"training": state(), "meta_loss": curve}, seconds)
 
         tensors = meta_learn(
             cache.backbone(self.backbone),

@@ -167,14 +167,10 @@ class FrozenTower(ArtifactSpec):
         from bolt.clip.tensor_files import save_tensors
 
         backbone = cache.backbone(self.backbone)
+        tower, mean, std = backbone.tower, list(backbone.mean), list(backbone.std)
         if self.size_bytes(cache.catalog):
-            save_tensors(backbone.tower.state_dict_open_clip(), builder.folder / TOWER_FILE)
-        builder.meta.update(
-            shape=asdict(backbone.tower.shape),
-            logit_scale=backbone.logit_scale,
-            mean=list(backbone.mean),
-            std=list(backbone.std),
-        )
+            save_tensors(tower.state_dict_open_clip(), builder.folder / TOWER_FILE)
+        builder.meta.update(shape=asdict(tower.shape), logit_scale=backbone.logit_scale, mean=mean, std=std)
 
     def read(self, entry: BackboneEntry, artifact: Artifact, device: str) -> Backbone:
         """Return the backbone of a catalog entry on a device, with the image tower of the built artifact.

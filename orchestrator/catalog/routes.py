@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -306,12 +307,11 @@ def _first_listed(folder: Path, files: Sequence[str]) -> str:
 
     In a few code bases the images are beside the split file. Then this path leads to an image there.
     """
-    try:
-        with open(folder / files[0], encoding="utf-8") as stream:
-            found = re.search(r'\[\s*\[\s*"([^"]*)"', stream.read(_HEAD))
-    except (OSError, UnicodeDecodeError, IndexError):
-        return "."
-    return found[1] if found and is_inside(found[1]) else "."
+    with suppress(OSError, UnicodeDecodeError, IndexError), open(folder / files[0], encoding="utf-8") as stream:
+        found = re.search(r'\[\s*\[\s*"([^"]*)"', stream.read(_HEAD))
+        if found and is_inside(found[1]):
+            return found[1]
+    return "."
 
 
 AnyRoute: TypeAlias = (

@@ -9,6 +9,7 @@ before any value is built.
 import io
 import re
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -181,10 +182,9 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
 
 def _reads_as(text: str, wanted: Any) -> bool:
     """Return whether the catalog's reader reads a YAML text as the wanted value."""
-    try:
+    with suppress(UserError):  # the text has special characters or two meanings
         return bool(parse_yaml(text, "") == wanted)
-    except UserError:  # the text has special characters or two meanings
-        return False
+    return False
 
 
 def _quoted(value: Any) -> Any:

@@ -157,14 +157,13 @@ def add_dataset(
         kept = old.prompts if isinstance(old.prompts, dict) else {}
         words = Words(known, {folder: kept.get(word, ()) for folder, word in known.items()}, ())
     checked = check_images(name, layout, words, options, catalog_file, advance)
+    as_stated = {"sizes": old.sizes, "contents": old.contents} if old else {}
     file = layout.route.get("file", "")  # class folders have none
     table = dataset_folder(checked.entry, layout.data_root) / file
     if file.lower().endswith(".tar") and not table.is_file():  # a pattern of several tar files
         checked.fields["contents"] = cached_digest(*files_of(table))
     # Other images may have the same names and sizes. Without a record, the counts are compared.
-    elif old and changes(
-        checked.entry.model_copy(update={"sizes": old.sizes, "contents": old.contents}), layout.data_root
-    ):
+    elif old and changes(checked.entry.model_copy(update=as_stated), layout.data_root):
         checked.fields["contents"] = "" if are_first_images(checked.entry, layout.data_root) else checked.contents
     if old:  # what the user wrote into the entry stays
         for key, value in read_mapping(catalog_file)["datasets"][name].items():

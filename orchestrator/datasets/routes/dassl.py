@@ -34,8 +34,7 @@ def read_zhou_split(entry: DatasetEntry, folder: Path) -> Contents:
     the folder, an image is not there or listed twice, or a class has no training images or no test images.
     """
     assert isinstance(entry.route, DasslRoute)
-    assert entry.route.file is not None
-    path = folder / entry.route.file
+    path = folder / entry.route.split_files[0]
     with explained(OSError, ValueError, RecursionError, what="cannot be read", where=str(path), hint=_AGAIN):
         split = json.loads(path.read_bytes().decode("utf-8-sig"))
     if not isinstance(split, dict) or not all(isinstance(split.get(part), list) for part in PARTS):
