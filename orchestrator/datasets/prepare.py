@@ -99,7 +99,8 @@ def check_space(jobs: Sequence[FetchJob], data_root: Path) -> str:
     needed = sum(job.space for job in jobs)
     unknown = sum(job.size is None for job in jobs)
     line = f"about {human_bytes(needed)} of disk needed" if unknown < len(jobs) else "disk needed: not known"
-    line += f", not counting {pluralize(unknown, 'dataset')} of unknown size" * (0 < unknown < len(jobs))
+    if 0 < unknown < len(jobs):
+        line += f", not counting {pluralize(unknown, 'dataset')} of unknown size"
     if needed > free:
         largest = sorted(jobs, key=lambda job: -job.space)[:5]
         listed = ", ".join(f"{job.entry.name} {human_bytes(job.space)}" for job in largest)

@@ -61,7 +61,7 @@ class Snapshots:
         from safetensors import SafetensorError, safe_open
 
         damages = (OSError, SafetensorError, KeyError, TypeError, ValueError)
-        with suppress(*damages), tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
+        with tempfile.TemporaryDirectory(prefix="bolt-") as scratch, suppress(*damages):
             path = self._files.local_path(self._name) if self._files.is_local else Path(scratch, SNAPSHOT_FILE)
             if not self._files.is_local:
                 self._files.download(self._name, path)
