@@ -225,8 +225,8 @@ def adapt(
             type.
         ValueError: if ``mirror`` is not True or False, if prompts are no lists of texts, if labels are no whole numbers
             or do not fit the images or their folders, if a class has no name or no image, if labels or sources that the
-            method needs are missing, if the sources were loaded for another backbone, or if a setting has an invalid
-            value or no effect.
+            method needs are missing, if the sources were loaded for another backbone or have changed since they were
+            read, or if a setting has an invalid value or no effect.
         bolt.clip.precision.UnsupportedPrecision: if the device cannot compute in the number format.
     """
     for what, given, kind, words in (
@@ -265,6 +265,8 @@ def adapt(
         raise TypeError(f"sources are source models, not files: {remedy}")
     if reads_sources and isinstance(sources, CheckpointSources) and sources.backbone != backbone.digest:
         raise ValueError(f"the sources were loaded for another backbone than {backbone.name}; {remedy}")
+    if reads_sources and isinstance(sources, CheckpointSources) and sources.replaced:
+        raise ValueError(f"the files of sources have changed since they were read: {sources.replaced}; {remedy}")
     if sources is not None and reads_sources and name in sources.names:
         warnings.warn(f"{name} is also a source's name: leave it out if it has learned from these data", stacklevel=3)
     labels_N = _check_labels(labels, len(images), len(class_names))

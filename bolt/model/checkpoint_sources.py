@@ -48,6 +48,7 @@ class CheckpointSources(Sources):
             raise ValueError("there is no checkpoint to read a source from")
         self._files = dict(files)
         self._first: dict[Hashable, str] = {}
+        self._read: dict[str, object] = {}
         for name, path in files.items():
             self._warn_of_copy(name, os.path.realpath(path))
         self.backbone, self._shape = backbone.digest, backbone.tower.shape
@@ -59,6 +60,16 @@ class CheckpointSources(Sources):
     def names(self) -> tuple[str, ...]:
         """Names of the sources, in the order given."""
         return tuple(self._files)
+
+    @property
+    def replaced(self) -> list[str]:
+        """Names of the sources whose files have changed since they were read. What stays in memory is the former."""
+        return [name for name, read in self._read.items() if self._files[name].exists() and self._state(name) != read]
+
+    def _state(self, source: str) -> object:
+        return [
+            (file, (stat := file.stat()).st_mtime_ns, stat.st_size) for file in checkpoint_files(self._files[source])
+        ]
 
     def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
         """Return the leading ``top_k`` singular directions of each source's task vector at one matrix (m, n).
@@ -82,9 +93,11 @@ class CheckpointSources(Sources):
         image tower that was fine-tuned from the backbone's.
         """
         try:
+            state = self._state(source)
             tuned = examine_checkpoint(self._files[source], self._frozen, self._shape)
         except (TensorMismatch, UnreadableCheckpoint) as error:
             raise type(error)(f"{error}; or leave it out: leave_out=[{source!r}]") from None
+        self._read.setdefault(source, state)
         if tuned.warning:
             warnings.warn(f"{self._files[source]}: {tuned.warning}", stacklevel=2)
         vector = {name: tuned.tensors[name] - frozen for name, frozen in self._frozen.items()}

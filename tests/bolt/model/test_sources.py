@@ -3,6 +3,7 @@
 import json
 import shutil
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,20 @@ def test_the_configuration_of_a_source_is_compared_with_the_backbone(backbone: B
             found.task_vector("cars")
     with pytest.raises(TensorMismatch, match=r"wide\.safetensors: tensors do not fit.*leave_out"):
         found.task_vector("wide")
+
+
+def test_sources_that_were_replaced_are_loaded_again(checkpoints: Path, backbone: Backbone, tmp_path: Path) -> None:
+    """What was in memory was used: directions of the former file, beside whole task vectors of the new one."""
+    shutil.copytree(checkpoints, tmp_path / "found")
+    sources = bolt.load_sources(tmp_path / "found", backbone)
+    adapt = partial(bolt.adapt, backbone, IMAGES, LABELS, NAMES, method="bolt_pooled", sources=sources)
+    first, path = adapt().logits(IMAGES), next((tmp_path / "found").iterdir())
+    assert torch.equal(adapt().logits(IMAGES), first)
+    path.rename(tmp_path / path.name)
+    assert torch.equal(adapt().logits(IMAGES), first)
+    save_file({name: 1.01 * tensor for name, tensor in backbone.tower.state_dict_open_clip().items()}, path)
+    with pytest.raises(ValueError, match=rf"{path.stem}.*load_sources"):
+        adapt()
 
 
 def test_sources_belong_to_their_backbone_and_none_is_lost(
