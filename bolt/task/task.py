@@ -160,7 +160,7 @@ class Task:
     def test_images(self) -> Unlabelled:
         """The unlabelled test images. Raises ``ValueError`` if the task has none."""
         if self.unlabelled is None:
-            raise ValueError("the task has no test images: those of the tracks tta, tta_stream and tta_image have them")
+            raise ValueError("the task has no test images: only tasks of tta, tta_stream and tta_image have them")
         return self.unlabelled
 
 
