@@ -291,7 +291,7 @@ def prompt_lists(prompts: Iterable[str] | Mapping[str, Iterable[str]]) -> list[s
     another placeholder than ``{}``, and for a function that does more, such as to choose the article.
     """
     if isinstance(prompts, Mapping):
-        by_class = {name: _texts(each, f"the prompts of {name!r}") for name, each in prompts.items()}
+        by_class = {str(name): _texts(each, f"the prompts of {name!r}") for name, each in prompts.items()}
         return {name: check_placeholders(each) for name, each in by_class.items()}
     if isinstance(prompts, list | tuple):  # open_clip's templates are functions
         prompts = [

@@ -206,6 +206,8 @@ def test_names_and_labels_may_be_arrays_but_no_text_and_no_mapping(backbone: Bac
             bolt.adapt(backbone, IMAGES, LABELS, names, method="zero_shot")  # type: ignore[arg-type]
     as_keys = bolt.adapt(backbone, IMAGES, LABELS, dict.fromkeys(NAMES).keys(), method="tip_adapter")
     assert torch.equal(as_keys.logits(IMAGES), expected.logits(IMAGES))
+    by_number: dict[Any, list[str]] = {1: ["a one"], 2: ["a two"], 3: ["a three"]}
+    assert bolt.adapt(backbone, IMAGES, LABELS, [*by_number], method="zero_shot", prompts=by_number)
     fit = partial(bolt.adapt, backbone, IMAGES, LABELS, method="clipfit", epochs=1)
     made = fit(iter(NAMES), seed=torch.tensor(1), prompts=(f"a {each} of {{}}." for each in ("photo", "sketch")))
     expected = fit(NAMES, prompts=["a photo of {}.", "a sketch of {}."])
