@@ -66,7 +66,7 @@ def _check_config(path: Path, shape: TowerShape) -> None:
         return
     try:
         stated = stated_by_config(read_json(found), ("activation", "heads", "epsilon"))
-    except (ValueError, OSError, KeyError, TypeError) as error:
+    except (ValueError, OSError, AttributeError, ArithmeticError, TypeError) as error:
         raise UnreadableCheckpoint(f"{found}: cannot be used: {error}") from None
     for name, theirs in stated.items():
         ours = getattr(shape, name)

@@ -181,7 +181,8 @@ def stated_by_config(config: object, fields: Iterable[str]) -> dict[str, Any]:
     larger model with a CLIP tower, such as LLaVA, lacks is left out, because that model may have other defaults. The
     result is empty if the file configures neither a transformers model nor a model of open_clip.
     """
-    if isinstance(config, Mapping) and isinstance(model := config.get("model_cfg"), Mapping):  # open_clip's own form
+    model = config.get("model_cfg") if isinstance(config, Mapping) else None
+    if isinstance(model, Mapping) and model.keys() >= {"vision_cfg", "text_cfg"}:  # open_clip's own form
         heads, epsilon, _ = heads_and_epsilon(model)
         activation = "quick_gelu" if model.get("quick_gelu") else "gelu"
         config = {"hidden_act": activation, "num_attention_heads": heads, "layer_norm_eps": epsilon, "hidden_size": 0}

@@ -345,11 +345,12 @@ def _whole(tensors: dict[str, Tensor], first: str, file: Path) -> tuple[dict[str
         inner, outside = _inside(tensors, theirs[0])
         outside += [theirs[0] + n for n in inner if not n.startswith((VISION, TEXT)) and n not in _BESIDE_TOWERS]
         tensors = siglip_from_huggingface(inner) if PROBE in inner else whole_from_huggingface(inner)
-    found = [name for name in tensors if name.endswith(first)]
-    found.sort(key=lambda name: f"{name.removesuffix(first)}logit_scale" not in tensors)
-    towers = [f"{name.removesuffix(first)}visual." for name in found]
-    if towers and holds_again(tensors, towers[0], towers[1:]):
-        found = found[:1]
+    found = [name.removesuffix(first) for name in tensors if name.endswith(first)]
+    whole = [prefix for prefix in found if f"{prefix}logit_scale" in tensors]  # the others are image towers alone
+    for prefix in [*whole, *found][:1]:
+        towers = [f"{each}visual." for each in found]
+        if holds_again(tensors, f"{prefix}visual.", towers) and holds_again(tensors, prefix, whole):
+            found = [prefix]
     if len(found) != 1:
         held = (
             "several CLIPs: save one of them alone"
@@ -359,7 +360,7 @@ def _whole(tensors: dict[str, Tensor], first: str, file: Path) -> tuple[dict[str
             else f"no whole CLIP: no tensor is called {first}. An image tower alone is no backbone"
         )
         raise TensorMismatch(f"{file} holds {held}")
-    inner, more = _inside(tensors, found[0].removesuffix(first))
+    inner, more = _inside(tensors, found[0])
     return {name: tensor for name, tensor in inner.items() if not name.endswith(_NO_WEIGHTS)}, outside + more
 
 

@@ -191,6 +191,10 @@ def test_what_lies_beside_a_whole_clip_is_named(tiny: open_clip.CLIP, tmp_path: 
     torch.save(visual | prefixed("clip.", dict(tiny.state_dict())), tmp_path / "y.pt")
     with pytest.raises(TensorMismatch, match="several"):
         clip_from_file("tiny-clip", tmp_path / "y.pt", False)
+    other = {**tiny.state_dict(), "text_projection": tiny.text_projection + 1}  # the image tower was frozen
+    torch.save(prefixed("a.", dict(tiny.state_dict())) | prefixed("b.", other), tmp_path / "y.pt")
+    with pytest.raises(TensorMismatch, match="several"):
+        clip_from_file("tiny-clip", tmp_path / "y.pt", False)
     entry = ("backbones", "add", TINY.with_suffix(".json"), "--file", tmp_path / "x.pt", "--gelu", "--name", "mine")
     assert "note: " in (said := invoke(*entry, "--catalog", tmp_path / "mine.yaml"))
     assert "(fc.weight, fc.bias)" in " ".join(said.split())
