@@ -23,13 +23,13 @@ _SENTENCE = re.compile(rf"{_PROMPT}|(\S+\s+){{3,}}(?!(sub)?spp?\.|etc\.)[^\WA-Z]
 """Matches what stands in the column of the word by mistake: a prompt, or a sentence. It does not match a species with
 its author, such as ``Pelargonium capitatum (L.) L'Hér.``"""
 
-_ARTICLE = re.compile(r"^(an?|the)\s+", re.I)
+_ARTICLE = re.compile(r"^(an?|the)\s+(?=[^\W\d])", re.I)
 _BULLET = re.compile(r"^(\d{1,2}[.)]|[-*•])\s+")
 _WHOLE = re.compile(r"(\d{1,9})(\.0)?", re.ASCII)
 
-_NO_SENTENCE = re.compile(r"[\W\d_]*|n\d{8}|(#|(?=.*\d))[\da-f]{6}|\S*[:/]\S*|\S+\.[a-z]\w{2,3}", re.I)
+_NO_SENTENCE = re.compile(r"(?!.*{})([\W\d_]*|n\d{8}|(#|(?=.*\d))[\da-f]{6}|\S*[:/]\S*|\S+\.[a-z]\w{2,3})", re.I)
 """Matches a field without letters, an id of WordNet, as ``imagenet_class_index.json`` has them, a colour such as
-``#ff8000``, an address, and the name of a file."""
+``#ff8000``, an address, and the name of a file. A field with ``{}`` is none of them."""
 
 
 class Words(NamedTuple):
@@ -172,11 +172,13 @@ def _read_table(path: Path, names: Sequence[str]) -> tuple[list[list[str]], list
         if any(not field.isprintable() for field in others):
             raise UserError(f"the row of {folder!r} holds characters that do not print", where=where)
         word = "".join(others[:1])
-        if found := re.fullmatch(r"(n\d{8})(?:\s+(.+))?", folder):  # space may follow the id, and synonyms the word
+        found = re.fullmatch(r"(n\d{8})(?:\s+(.+))?", folder)  # space may follow the id, and synonyms the word
+        if found and not (found[2] and letters_of(folder) in known):
             folder, others = found[1], [] if found[2] else others
             word = re.sub(r"^\d+ (?=\D)", "", (found[2] or word).split(",")[0])
         if folder:
-            rows.append([folder, word.replace("_", " "), *(_BULLET.sub("", text) for text in others[1:] if text)])
+            texts = [_BULLET.sub("", text) for text in others[1:] if text]
+            rows.append([folder, word.replace("_", " ").strip(), *texts])
     return rows, [f"{path.name}: {note}" for note in notes if note.startswith("not UTF-8")]
 
 

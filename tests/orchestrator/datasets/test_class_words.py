@@ -99,6 +99,15 @@ def test_synonyms_of_synsets_are_no_part_of_the_word(form: str, tmp_path: Path) 
     assert not any(found.sentences.values())
 
 
+def test_what_only_resembles_these_signs_stays(tmp_path: Path) -> None:
+    """Regression: templates and Airbus's A were left out, and rows for folders such as "n02084071 dog" not found."""
+    names = ["n02084071 dog", "n04037443-car"]
+    (tmp_path / "words.csv").write_text(f"{names[0]},A 320,photo:{{}}\n{names[1]},A 380,{{}}/animal\n")
+    found = class_words(names, tmp_path / "words.csv")
+    assert [*found.words.values()] == ["A 320", "A 380"]
+    assert [*found.sentences.values()] == [("photo:{}",), ("{}/animal",)]
+
+
 def test_numbers_in_a_table_of_words_are_no_sentences(tmp_path: Path) -> None:
     """Regression: the numbers of images, in a public table, became prompts of the class."""
     (tmp_path / "words.csv").write_text(
