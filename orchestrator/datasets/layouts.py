@@ -299,9 +299,10 @@ def choose_columns(
             chosen.setdefault("split", name)
     rest = [name for name in columns if name and name not in chosen.values()]
     texts = {name: {*map(str.casefold, columns[name])} for name in rest if name not in usual["label"]}
+    named = {name: [re.sub(r"\d", "", text) for text in values] for name, values in texts.items()}  # no img_1, img_2
     said = [name for name, values in texts.items() if (_MARKS_PART.fullmatch(name) and values <= _YES_NO)
             or (_NUMBERS_PARTS.fullmatch(name) and 1 < len(values) < 5 and all(map(str.isdecimal, values)))
-            or (len(values) < 9 and why_no_classes([*values]) and not any(map(is_portion, values)))
+            or (len(values) < 9 and not any(map(is_portion, values)) and "split" in why_no_classes(named[name]))
             or ("train" in map(part_of, values) and any(map(_OTHER_PART.search, values)))]  # fmt: skip
     marks = marked_classes(columns)
     for name in usual["label"][:1]:  # columns of 0 and 1 are classes only if it numbers the same classes

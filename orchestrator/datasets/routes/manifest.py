@@ -173,7 +173,7 @@ def _read_json_table(path: Path) -> Table:
     if isinstance(rows, dict) and path.suffix.lower() == ".jsonl":
         rows = [rows]
     parts = rows.items() if isinstance(rows, dict) else ()
-    given = rows.get("labels", rows) if isinstance(rows, dict) else ()
+    given = rows["labels"] if isinstance(rows, dict) and rows.keys() == {"classes", "labels"} else rows
     if given and isinstance(given, dict) and all(isinstance(label, str | int) for label in given.values()):
         classes = dict(enumerate(rows["classes"] if isinstance(rows.get("classes"), list) else ()))
         if given is not rows or all(is_image(Path(image)) for image in given):

@@ -241,6 +241,7 @@ def test_json_may_map_images_to_labels(content: str, tmp_path: Path) -> None:
     ['{"images": [], "annotations": []}', '{"cat": 0, "dog": 1}', '{"labels": {"0": ["cat"]}}', '{\n"images": []}',
      '"a"\n', "[" * 100_000, "",
      '{"path": {"0": "0.png", "1": "1.png"}, "label": {"0": "cat", "1": "dog"}}',
+     '{"path": {"0": "1.png", "1": "0.png"}, "labels": {"0": "cat", "1": "dog"}}',
      '[{"path": "0.png", "label": ["cat"]}, {"path": "1.png", "label": ["dog"]}]'],
 )  # fmt: skip
 def test_json_of_another_kind_is_refused(content: str, tmp_path: Path) -> None:
@@ -442,8 +443,9 @@ def test_a_column_that_marks_training_rows_is_not_ignored(column: str, yes: str,
 
 
 def test_a_column_that_numbers_other_things_is_no_split(tmp_path: Path) -> None:
-    table = _csv(tmp_path, "path,label,part,fold,scene", "cat,0,fold1,train station", "dog,1,fold2,city")
-    assert "columns that are not used: part, fold, scene" in find_layout(table).notes
+    rows = "cat,0,fold1,train station,image_1,image", "dog,1,fold2,city,image_2,mask"
+    table = _csv(tmp_path, "path,label,part,fold,scene,id,kind", *rows)
+    assert "columns that are not used: part, fold, scene, id, kind" in find_layout(table).notes
 
 
 def test_a_column_of_short_names_for_the_parts_states_them(tmp_path: Path) -> None:
