@@ -185,7 +185,8 @@ class _ComposedTensor:
 def _contract(composed: _ComposedTensor, shared: _Shared, position: int, weight: Tensor) -> None:
     """Add one composed weight's contribution to the coefficients' gradient, and free the weight's own gradient."""
     gradient, weight.grad = weight.grad, None
-    assert gradient is not None, "PyTorch calls the hook after it has added up a gradient"
+    if gradient is None:  # PyTorch calls the hook even if a ``torch.autograd.Function`` returns no gradient
+        return
     shared.changed = True
     coefficients, bounds = shared.coefficients, shared.bounds
     if coefficients.grad is None:

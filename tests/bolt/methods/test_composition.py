@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -183,6 +184,24 @@ def test_clamped_coefficients_are_used_at_the_bound_and_get_no_gradient_outside(
     torch.testing.assert_close(weight.detach(), torch.tensor([1 + 1.5 + 5, 1 + 2.0 + 6]))
     weight.sum().backward()
     assert composed.coefficients.grad.flatten().tolist() == [0, 7, 0]
+
+
+class _WithoutGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        return x + weight
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0], None
+
+
+def test_a_weight_may_get_no_gradient() -> None:
+    composed = Composition({"w": torch.ones(2)}, {"w": torch.ones(1, 2)})
+    x = torch.ones(2, requires_grad=True)
+    _WithoutGradient.apply(x, composed.tensors()["w"]).sum().backward()
+    assert x.grad is not None
+    assert composed.coefficients.grad is None
 
 
 def test_groups_of_entries_have_coefficients_of_their_own() -> None:
