@@ -33,10 +33,10 @@ _NAMES_OF_PARTS = {part: re.compile(rf"(?:{'|'.join(names)})(?:{_ALIKE})*") for 
 _PORTION = r"(?:fold|split|batch|chunk|shard)[\W_]*(?:\d+|[a-d](?![^\W\d_]))"
 
 _LIKE_PARTS = re.compile(
-    r"(?<![^\W\d_])(train|training|trainset|trn|tr|test|testing|testset|tst|te|val|valid|validation|vld|va|eval"
-    r"|evaluation|dev|hold[\W_]?out|query|gallery|support|learn|calibration|pred|prediction|predictions|(?:un)?labell?ed"
+    r"(?<![^\W\d_])(train[ab]?|training|trainset|trn|tr|test[ab]?|testing|testset|tst|te|val|valid|validation|vld|va"
+    r"|eval|evaluation|dev|hold[\W_]?out|query|gallery|support|learn|calibration|pred|prediction|predictions|(?:un)?labell?ed"
     r"|entrenamiento|entra[iî]nement|apprentissage|treino|treinamento|addestramento"
-    rf"|trainingsdaten|testdaten|validierung|pruebas?|teste|обучение|тест)[ab]?(?![^\W\d_])|({_PORTION}|images?(?:[\W_]*part)?[\W_]*\d+)"
+    rf"|trainingsdaten|testdaten|validierung|pruebas?|teste|обучение|тест)(?![^\W\d_])|({_PORTION}|images?(?:[\W_]*part)?[\W_]*\d+)"
     r"|(训练|訓練|学習|학습|훈련)|(测试|測試|テスト|테스트)|(验证|驗證|検証|검증)"
 )
 """Pattern of a folder's name that suggests a part: words such as ``train`` in several languages, or a numbered fold,

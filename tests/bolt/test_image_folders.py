@@ -78,7 +78,16 @@ def test_parts_and_annotations_are_no_classes(names: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "names", ["train bus", "test control", "mask no_mask", "train_station train_car", "valley cat", "image painting"]
+    "names",
+    [
+        "train bus",
+        "test control",
+        "mask no_mask",
+        "train_station train_car",
+        "valley cat",
+        "image painting",
+        "tea test_tube",
+    ],
 )
 def test_classes_with_such_words_are_classes(names: str) -> None:
     assert not why_no_classes(names.split())
