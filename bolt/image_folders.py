@@ -219,9 +219,11 @@ def why_no_class_folders(folders: Iterable[Path]) -> str:
     """Return why these folders are not classes; an empty text if they may be classes.
 
     The reason comes from the names of these folders or, if they give none, from the names of a folder's sub-folders.
-    A folder that has two of its neighbours' names in it is often a second copy of the dataset. If these neighbours have
-    such names in them, too, the names mean something else, such as persons 1 to 3 in each of the classes 1 to 5.
     A class that holds only numbered portions, such as ``batch_1``, is no reason.
+
+    A folder is often a second copy of the dataset if two of its sub-folders have the names of folders beside it. A
+    sub-folder does not count if the folder beside it of the same name has such sub-folders, too. The names then mean
+    something else, such as persons 1 to 3 in each of the classes 1 to 5.
     """
     names = {path.name: [each.name for each in class_folders(path)] for path in folders}
     named = {name: inner for name, inner in names.items() if not all(map(is_portion, inner))}

@@ -196,7 +196,10 @@ def stated_by_config(config: object, fields: Iterable[str]) -> dict[str, Any]:
 
 
 def heads_and_epsilon(config: Mapping[str, Any]) -> tuple[int, float, int]:
-    """Return the heads and the epsilon of the image tower, and the heads of the text tower, in open_clip's form."""
+    """Return the image tower's heads and epsilon, and the text tower's heads, that a configuration of open_clip states.
+
+    What it does not state has open_clip's default. ``config``: has ``vision_cfg`` and ``text_cfg``.
+    """
     vision, text = config["vision_cfg"], config["text_cfg"]
     epsilon = (vision.get("norm_kwargs") or {}).get("eps", 1e-5)
     return vision.get("width", 768) // vision.get("head_width", 64), float(epsilon), int(text.get("heads", TEXT_HEADS))

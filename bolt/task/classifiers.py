@@ -222,7 +222,7 @@ class TransductiveClassifier(Classifier, kind="transductive"):
         images_ND: unit features f_i of the adapted images.
         probabilities_NC: class probabilities p_i of the adapted images.
         neighbours: number of nearest adapted images in the sum; 0 for no sum.
-        squares_CD: u; ``None`` for TransCLIP.
+        squares_CD: u; ``None`` for TransCLIP and EM-Dirichlet.
     """
 
     weight_CD: Tensor

@@ -86,8 +86,8 @@ class VarianceParts:
     def more_seeds(self, significance: float, smallest_difference: float) -> int | None:
         """Return the estimated number of further seeds that settle the pair with a probability of 80 %.
 
-        ``None`` with one seed, or without any variance. Also ``None`` if there are so few test images that
-        ``LARGEST_COUNT`` further seeds would not suffice.
+        ``None`` with one seed, or without any variance. Also ``None`` if ``LARGEST_COUNT`` further seeds would not
+        suffice, because the test images are too few or the seeds differ too much.
 
         Args:
             significance: one-sided p-value at which a method is excluded.
@@ -199,14 +199,15 @@ def balanced(correct: Mapping[int, Correct], labels_N: NDArray[np.uint16]) -> di
     The mean of the contributions is the balanced accuracy of the seed. An image of a small class counts more: its
     weight is inverse to the size of its class.
 
-    An image's value is 1 if it is classified correctly, else 0. Before it is weighted, the recall of its class is
-    subtracted; afterwards, the mean recall of all classes is added. So differences between the recalls of classes do
-    not count as variance between images: another sample of images would have the same classes.
+    An image's value is 1 if it is classified correctly, else 0. Before it is weighted, the mean recall of its class
+    over the seeds is subtracted; afterwards, the mean balanced accuracy of the seeds is added. So differences between
+    the recalls of classes do not count as variance between images: another sample of images would have the same
+    classes.
 
     The n images of a small class scatter less around their own recall than new images would. So within each class and
-    seed, the distances from the recall are multiplied by the root of n / (n - 1). They are divided by the root of
-    N / (N - 1), because :func:`variance_parts` multiplies all of them by it. A single image of a class does not scatter
-    at all. So all classes with a single image count as one class here.
+    seed, the distances from the recall of that seed are multiplied by the root of n / (n - 1). They are divided by the
+    root of N / (N - 1), because :func:`variance_parts` already corrects for N images: it divides by N - 1, not by N.
+    The image of a class with a single image does not scatter at all. So all such classes count as one class here.
     """
     _, class_N, sizes_C = np.unique(labels_N, return_inverse=True, return_counts=True)
     values_SN = np.stack(list(correct.values())).astype(np.float64)

@@ -1,4 +1,6 @@
-"""Scores a method's classifier on the test splits of its cell. Only this module compares predictions with test labels.
+"""Scores a method's classifier on the test splits of its cell.
+
+While a cell runs, only this module compares predictions with test labels.
 
 Shape legend: N images of a split, B batch, C classes, D embedding width.
 """

@@ -244,7 +244,7 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     others = {name: columns[name] for name in columns if name not in used}
     stems = [Path(file).stem for file in files] if all(map(str.isdecimal, paths)) and "path" not in given else paths
     rivals = [n for n, texts in others.items() if texts not in (paths, stems) and {*texts} in ({*paths}, {*stems})]
-    if paths != stems and rivals:  # one column may have the numbers of rows, and the other those of images
+    if paths != stems and rivals:  # one column may number the rows, and the other the images
         what = f"the images may be those of {chosen['path']!r} or of {rivals[0]!r}"
         raise _doubtful("path", what, [chosen["path"], rivals[0]], path)
     named = [os.path.basename(file) for file in files] if readers else files  # a shard is no series

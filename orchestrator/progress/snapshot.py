@@ -88,7 +88,7 @@ class Snapshot:
 
     @property
     def total(self) -> int:
-        """Number of cells of the grid, without cells that have a recorded failure and do not run again."""
+        """Number of cells that have finished, have failed, run or wait. In a race, only those that it has asked for."""
         return self.before + self.finished + self.failed + len(self.running) + self.waiting
 
     @property

@@ -55,8 +55,9 @@ def database_file(uri: str) -> Path:
 def tracking_location(store: Store) -> TrackingLocation:
     """Return where the runs of a store are tracked.
 
-    Raises ``UserError`` for a remote store without a tracking server, for a URI of an unknown scheme, and for a local
-    store with a ``?`` or a code such as ``%41`` in its path, which MLflow would read as another path.
+    Raises ``UserError`` for a remote store without a tracking server, for a URI of an unknown scheme, for a database
+    without a folder for artifacts, and for a local store with a ``?`` or a code such as ``%41`` in its path, which
+    MLflow would read as another path.
     """
     if not (uri := os.environ.get(URI_VARIABLE)):
         if not store.files.is_local:
