@@ -1,6 +1,4 @@
-"""Scores a method's classifier on the test splits of its cell.
-
-While a cell runs, only this module compares predictions with test labels.
+"""Scores the classifier of a cell. While the cell runs, only this module compares predictions with test labels.
 
 Shape legend: N images of a split, B batch, C classes, D embedding width.
 """
