@@ -71,9 +71,7 @@ class Images(ArtifactSpec):
         entry = catalog.dataset(self.dataset.name)
         if self.split != "validation" or open_dataset(entry, data_root).validation:
             return None
-        what = f"{entry.name} has no validation part, on which methods choose settings under this protocol"
-        hint = "leave the dataset out, or run it under a protocol with validation: none"
-        return UserError(what, where=f"dataset {entry.name}", hint=hint)
+        return _no_validation_part(entry.name)
 
     def size_bytes(self, catalog: Catalog) -> int:
         entry = catalog.dataset(self.dataset.name)
@@ -84,7 +82,7 @@ class Images(ArtifactSpec):
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Decode the split. Record class names, the images' positions in the data, and differences from the catalog.
 
-        Raises ``UserError`` for missing files and for images that cannot be decoded.
+        Raises ``UserError`` for missing files, for images that cannot be decoded, and if the data has no such split.
         """
         from orchestrator.datasets.opening import open_dataset
         from orchestrator.datasets.splits import split_manifest
@@ -95,7 +93,8 @@ class Images(ArtifactSpec):
         if not self._is_at_tower_size:
             transform = partial(decoded.capped_pixels, short_side=decoded.SHORT_SIDE_CAP * self.image_size.side)
         part = raw.validation if self.split == "validation" else raw.parts["train" if self.split == "train" else "test"]
-        assert part is not None, "missing_input has looked for the validation part before the run"
+        if part is None:
+            raise _no_validation_part(entry.name)
         verify = (entry.name, *cache.settings.data_options)
         decoded.write_images(part, transform, builder.folder, verify, builder.progress)
         np.save(builder.folder / "indices.npy", part.indices)
@@ -151,6 +150,13 @@ class OfTestSplit(ArtifactSpec):
     @property
     def inputs(self) -> tuple[ArtifactSpec, ...]:
         return FrozenTower(self.backbone), self.images
+
+
+def _no_validation_part(dataset: str) -> UserError:
+    """Return the error for a dataset that lacks the validation part which the protocol asks for."""
+    what = f"{dataset} has no validation part, on which methods choose settings under this protocol"
+    hint = "leave the dataset out, or run it under a protocol with validation: none"
+    return UserError(what, where=f"dataset {dataset}", hint=hint)
 
 
 def typical_pixels(entry: DatasetEntry, cap: int | None = None) -> int:
