@@ -26,8 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 180.0
 OBJECT_STORE_BYTES = 100_000_000
 HEALTH = {"RAY_health_check_period_ms": "200", "RAY_health_check_failure_threshold": "10"}
-"""A killed node is given up after two seconds, when it has failed ten checks; with Ray's defaults, that takes longer. A
-slow node has ten seconds for each answer, as everywhere."""
+"""A node is given up when ten checks in a row have failed. The next check follows 0.2 s after the last one's end."""
 _LAUNCH = (
     "import sys; from ray._private import services; "
     # Ray would take the address of a network card instead of the loopback interface, and listen on all interfaces.
